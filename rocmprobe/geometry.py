@@ -1,10 +1,8 @@
 """Sizes of a convolution problem, without tensors.
 
-Every problem is converted to a plain convolution between an *image* and a *feature* tensor. The filter
-windows are cut out of the image, and the feature tensor has one value for each window and filter. A
-convolution maps image to feature. A transposed convolution maps feature to image, like the input gradient of
-a plain convolution (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter
-4).
+A convolution maps an *image* to a *feature* tensor, which has one value for each filter and each position of
+the filter window. A transposed convolution maps feature to image. Source: Dumoulin and Visin, "A guide to
+convolution arithmetic for deep learning", 2016, chapter 4.
 """
 
 from __future__ import annotations
@@ -20,12 +18,11 @@ BWD_WEIGHTS = "bwd-weights"
 
 @dataclass(frozen=True)
 class Geometry:
-    """A plain convolution: image ``(batch, channels, *image)`` to feature ``(batch, filters, *feature)``.
+    """A convolution from image ``(batch, channels, *image)`` to feature ``(batch, filters, *feature)``.
 
     The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions ``o *
     stride - padding + tap * dilation``, with ``tap`` from 0 to ``kernel - 1``. Positions outside the image
-    count as zero. If ``padding`` is negative, the first window starts inside the image. ``feature`` can have
-    fewer windows than would fit.
+    are zero. ``feature`` can be smaller than the image allows.
     """
 
     batch: int
@@ -41,7 +38,7 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Number of filter positions: the product of the kernel sizes."""
+        """Product of the kernel sizes."""
         return prod(self.kernel)
 
     @property
@@ -50,10 +47,7 @@ class Geometry:
         return self.channels // self.groups * self.taps
 
     def span(self, windows: Sequence[int]) -> tuple[int, ...]:
-        """Return the size of the image region that a block of neighbouring windows covers.
-
-        ``windows`` is the number of windows in each dimension.
-        """
+        """Return the size of the image region that ``windows`` neighbouring windows cover."""
         return tuple(
             (w - 1) * s + (k - 1) * d + 1
             for w, s, k, d in zip(windows, self.stride, self.kernel, self.dilation)
@@ -64,7 +58,7 @@ class Geometry:
         return any(p > 0 or e - p > i for p, e, i in zip(self.padding, self.span(self.feature), self.image))
 
     def is_pointwise(self) -> bool:
-        """Return True for a 1x1 kernel with stride 1 and no padding whose feature has the image's size."""
+        """Return True for a 1x1 kernel with stride 1, no padding, and equal sizes of image and feature."""
         ones = (1,) * len(self.kernel)
         return (
             self.kernel == ones
@@ -74,9 +68,10 @@ class Geometry:
         )
 
     def flipped(self) -> Geometry:
-        """Return the convolution that maps the feature's gradient to the image's gradient. Requires stride 1.
+        """Return the convolution that computes the image's gradient from the feature's gradient.
 
-        The caller must flip the weight: reverse its taps, and swap channels and filters in each group.
+        Requires stride 1. The caller must reverse the weight's taps, and swap channels and filters in each
+        group.
         """
         reach = [(k - 1) * d for k, d in zip(self.kernel, self.dilation)]
         return replace(
@@ -99,7 +94,7 @@ def output_sizes(
     transposed: bool = False,
     output_padding: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the spatial output sizes. Source: PyTorch's documentation of Conv2d and ConvTranspose2d."""
+    """Return the spatial output sizes (formulas of PyTorch's Conv2d and ConvTranspose2d)."""
     extra = output_padding or (0,) * len(kernel)
     reach = [(k - 1) * d for k, d in zip(kernel, dilation)]
     if transposed:
@@ -121,12 +116,12 @@ def geometry(
     output_padding: Sequence[int] | None = None,
     groups: int = 1,
 ) -> Geometry:
-    """Return the plain convolution for a problem.
+    """Return the ``Geometry`` of a convolution with PyTorch's arguments.
 
     ``input_shape`` is ``(N, C, *spatial)``. ``weight_shape`` is in PyTorch's layout.
 
     Raises:
-        ValueError: if PyTorch would reject the problem, or if the output has no elements.
+        ValueError: if PyTorch would reject the arguments, or if the output has no elements.
     """
     spatial = len(weight_shape) - 2
     extra = tuple(output_padding or (0,) * spatial)

@@ -1,6 +1,6 @@
-"""Limits on the lifetime of a child process, which the process sets itself.
+"""Limits on the lifetime of this process.
 
-The Linux kernel enforces these limits, so they hold even if the child hangs inside a library call.
+The Linux kernel enforces these limits even if the process hangs inside a library call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent(parent: Optional[int] = None) -> None:
     """Make the Linux kernel kill this process when the thread that started this process ends.
 
-    ``parent`` is the pid of the parent process. If the parent has already ended, exit this process at once.
+    ``parent`` is the pid of the parent process. If the parent has already ended, exit at once.
     """
     parent = parent or os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

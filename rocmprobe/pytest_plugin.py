@@ -1,7 +1,6 @@
-"""The pytest plugin: each case of a suite is a test item, and the case's outcome is the result of the item.
+"""The pytest plugin, which runs each case of a suite as a test item.
 
-For other tests, it only adds options, a marker and a fixture. The main process (xdist's controller) begins
-the run, and writes results and report at the end. With xdist, all items of a device run in one xdist worker.
+The main process (xdist's controller) begins the run, and writes results and report at the end.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ RESULTS = pytest.StashKey[Results]()
 
 
 def suites_folder() -> Path:
-    """Return the folder of the suites: in the installed package, or next to it in a checkout."""
+    """Return the folder of the test suites, in the installed package or in a checkout."""
     package = Path(__file__).parent
     inside = package / "suites"
     return inside if inside.is_dir() else package.parent / "suites"
@@ -140,15 +139,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that sends all items of a device to one xdist worker, for any ``--dist``.
-
-    xdist's ``loadgroup`` cannot be used, because it changes the ids of items, which pytest 9.2 no longer
-    supports.
-    """
+    """Return a scheduler that sends all items of a device to one xdist worker."""
     if _RUN not in config.stash:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
+    # xdist's ``loadgroup`` changes the ids of items, which pytest 9.2 no longer supports.
     class ByDevice(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return nodeid.partition("[")[2].partition("/")[0] or nodeid
@@ -158,7 +154,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
-    """Return the number of workers for ``-n auto``: the number of devices, or 1 if it is not known yet."""
+    """Return the number of workers for ``-n auto``: one per device."""
     if not _about_suites(config):
         return None
     return run.workers(config.option.rocmprobe_run) if config.option.rocmprobe_run else 1
@@ -176,19 +172,19 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
-        """Redact the path of a worker's Python, because pytest prints the path."""
+        """Redact the path of a worker's Python, which pytest prints."""
         if _redacts(node.config):
             node.workerinfo["executable"] = redacted_text(node.workerinfo["executable"])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Store the reason if the ended worker could not write the journal."""
+        """Store the error if the worker could not write the journal."""
         full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
         if full:
             node.config.stash[_FULL] = full
 
     def pytest_keyboard_interrupt(self) -> None:
-        """End the xdist workers and their trials at once, because xdist would wait for the running cases."""
+        """End the xdist workers at once, without waiting for the running cases."""
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -284,7 +280,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @contextlib.contextmanager
 def _noted_when_full(config: pytest.Config) -> Iterator[None]:
-    """Run the block. If it cannot write the journal, store the error message for the end of the run."""
+    """Run the block. If the block cannot write the journal, store the error message."""
     try:
         yield
     except CannotWrite as error:
@@ -295,13 +291,11 @@ def _noted_when_full(config: pytest.Config) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_when_full(config: pytest.Config) -> Iterator[None]:
-    """Run the block. If the block cannot write the journal, end the run with the usual cleanup.
-
-    The run must end, because later outcomes would be lost.
-    """
+    """Run the block. If the block cannot write the journal, end the run."""
     with _noted_when_full(config):
         yield
         return
+    # Later outcomes would be lost.
     pytest.exit("the journal cannot be written")
 
 
@@ -313,10 +307,7 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """Return the outcome of this item's case.
-
-    Raise RuntimeError for a probe error.
-    """
+    """Return the outcome of this item's case. Raise RuntimeError if rocmprobe itself failed."""
     with _ended_when_full(request.config):
         settled = _session(request.config).outcome(case)
     found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(settled)
@@ -328,7 +319,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Report a case as xpass if it passes although a failure was expected."""
+    """Report an unexpected pass as xpass."""
     report: Any = yield
     outcome = item.stash.get(_OUTCOME, None)
     if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
@@ -337,7 +328,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def assert_outcome(outcome: Outcome) -> None:
-    """Pass, fail with the evidence, or skip with the reason, according to the state of the outcome."""
+    """Pass, fail or skip the test, according to the outcome's state."""
     __tracebackhide__ = True
     known = [f"expected: {outcome.expected.reason}"] if outcome.expected else []
     text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *known, *outcome.evidence))
@@ -358,7 +349,7 @@ def _redacts(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True, trylast=True)
 def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
-    """Redact the facts about the machine and the CI server that pytest-metadata has collected."""
+    """Redact what pytest-metadata has collected about the machine and the CI server."""
     if _redacts(config):
         for name, value in metadata.items():
             clean = redacted(value)
@@ -368,7 +359,7 @@ def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Redact the JUnit file that pytest has written, because it contains the host's name."""
+    """Redact pytest's JUnit file, which contains the host's name."""
     named = getattr(config.option, "xmlpath", None)
     if not named or _on_worker(config) or not _redacts(config):
         return
@@ -420,10 +411,7 @@ def _close(config: pytest.Config, at_once: bool) -> None:
 
 
 def _finish(config: pytest.Config, ended: bool) -> None:
-    """Write results and report.
-
-    If the run is complete (``ended``), first add an end record to the journal.
-    """
+    """Write results and report. If ``ended``, add an end record to the journal first."""
     folder = config.stash[_RUN]
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):

@@ -1,4 +1,4 @@
-"""Cache folders of the user, in which a process stores results and compiled kernels for later processes."""
+"""Cache folders of the user."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Optional
 
 
 def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Path]:
-    """Return ``environ[variable]`` as a path, else ``rocmprobe/NAME`` in XDG_CACHE_HOME or ~/.cache.
+    """Return the folder in ``environ[variable]``, by default ``rocmprobe/NAME`` in the user's cache folder.
 
-    Return None if ``variable`` is ``0``, which disables caching, or if the user has no home.
+    Return None if the variable is "0" or if the user has no home.
     """
     named = environ.get(variable)
     if named == "0":

@@ -14,8 +14,7 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), 
 def backend_for(device: str, torch_kind: str) -> Backend:
     """Return the backend of torch's ``device`` ("cpu" or e.g. "cuda:0").
 
-    cuDNN and MIOpen have the same device type, "cuda". If ``torch_kind`` is "rocm" (``torch.version.hip`` is
-    set), the backend is MIOpen, else cuDNN.
+    On a GPU, ``torch_kind`` "rocm" selects MIOpen, any other kind cuDNN.
     """
     if device.startswith("cuda"):
         return BACKENDS["miopen" if torch_kind == "rocm" else "cudnn"]

@@ -1,7 +1,7 @@
 """The interface of a backend.
 
-Modules of this package import torch only inside functions. The parent process also uses this package, to read
-captured logs, and must never import torch.
+Modules of this package import torch only inside functions. The parent process also uses this package, and
+must never import torch.
 """
 
 from __future__ import annotations
@@ -19,35 +19,34 @@ class Backend(TestedLibrary, Protocol):
 
     @property
     def library(self) -> str:
-        """Name of the vendor library as its vendor spells it."""
+        """Name of the library in the vendor's spelling."""
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        """Environment variables that make the library log which implementation (e.g. solver) it runs."""
+        """Environment variables that make the library log the implementation (e.g. solver) that runs."""
 
     def vendor_library_off(self) -> AbstractContextManager[None]:
         """Return a context in which PyTorch uses its own kernels instead of the library."""
 
     def library_version(self) -> Optional[str]:
-        """Return the version of the library according to torch, or None if torch does not report it."""
+        """Return the library's version, or None if torch does not report it."""
 
     def read(self, log: str) -> Reading:
-        """Parse a captured ``log`` of the library. The result has the implementation of the last convolution,
-        and the failures."""
+        """Parse a captured log, and return the last convolution's implementation and all failures."""
 
     def is_fallback(self, implementation: str) -> bool:
-        """Return True if ``implementation`` is the library's last resort: correct, but slow."""
+        """Return True if ``implementation`` is the library's slow last resort."""
 
     def demands_exactness(self) -> bool:
-        """Return True if the library only sums plain products, so that results for integers must be exact.
+        """Return True if results for integers must be exact.
 
-        Return False if the library can choose transforms (Winograd, FFT) or reduced precision.
+        Results can be inexact if the library can choose transforms (Winograd, FFT) or reduced precision.
         """
 
 
 @contextmanager
 def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes during the block, and restore the old values at the end.
+    """Set attributes in a ``with`` block, and restore the old values at the end.
 
     Each switch is (object, name of the attribute, value).
     """

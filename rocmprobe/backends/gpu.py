@@ -1,7 +1,4 @@
-"""Backends for cuDNN and MIOpen, PyTorch's convolution libraries on NVIDIA and AMD GPUs.
-
-PyTorch uses the same device type and the same switches (``torch.backends.cudnn``) for both.
-"""
+"""Backends for cuDNN and MIOpen, PyTorch's convolution libraries on NVIDIA and AMD GPUs."""
 
 from __future__ import annotations
 
@@ -63,10 +60,11 @@ class Cudnn:
         meter.peak_bytes = bytes_of("peak") - before
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return three quarters of the free memory, because a desktop can use the same card."""
+        """Return three quarters of the free memory."""
         import torch
 
         torch.cuda.empty_cache()
+        # A desktop can use the same card.
         # Some drivers report more free memory than the card has.
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
@@ -101,13 +99,14 @@ class Cudnn:
 
 
 def format_version(version: int) -> str:
-    """Return MIOpen's version as MAJOR.MINOR.PATCH.
+    """Format torch's number for MIOpen's version as MAJOR.MINOR.PATCH.
 
-    ``version`` is torch's number for the version: major * 1000000 + minor * 1000 + patch.
+    The number is major * 1000000 + minor * 1000 + patch.
     """
     return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
 
 
+# PyTorch uses cuDNN's device type and switches (torch.backends.cudnn) for MIOpen, too.
 class Miopen(Cudnn):
     name = "miopen"
     library = LIBRARIES["miopen"]

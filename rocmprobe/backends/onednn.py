@@ -50,14 +50,14 @@ class Onednn:
         return match[1] if match else None
 
     def synchronize(self, device: str) -> None:
-        """Do nothing, because computations on a CPU are complete when the call returns."""
+        """Do nothing, because a call on a CPU returns when its work is done."""
 
     @contextmanager
     def meter(self, device: str) -> Iterator[Meter]:
-        """Measure allocations and releases of torch's CPU allocator with torch's profiler.
+        """Measure torch's CPU allocator with torch's profiler.
 
-        Allocations inside oneDNN (scratchpads) are not measured. A release of memory that was allocated
-        before the block can be missed. So the block should release only memory that it allocated.
+        Allocations inside oneDNN are not measured. In the block, release only memory that the block
+        allocated.
         """
         import torch
 
@@ -69,16 +69,14 @@ class Onednn:
         meter.peak_bytes = _peak(profiler.kineto_results.events())
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return ``wanted``, but at most half of the free memory, to leave memory for other processes."""
+        """Return ``wanted``, but at most half of the free memory."""
         found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
         return wanted if found is None else min(wanted, int(found[1]) << 9)
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """Return a function that creates a context with a limit on the process's address space (RLIMIT_AS).
-        The limit includes allocations inside oneDNN.
+        """Return a function that creates a context with a limit on the address space (RLIMIT_AS).
 
-        From this call on, glibc returns freed memory at once. So the limit is exact to the megabyte, but
-        later allocations are a little slower.
+        From this call on, glibc returns freed memory at once, so later allocations are a little slower.
         """
         import resource
 
@@ -114,11 +112,9 @@ class Onednn:
 
 
 def _keep_no_freed_memory() -> None:
-    """Make glibc return large blocks to the kernel when they are freed.
-
-    Otherwise glibc keeps up to about 60 MiB of freed blocks. These blocks would count towards a memory limit,
-    with a different size each time.
-    """
+    """Make glibc return large freed blocks to the kernel at once."""
+    # Otherwise glibc keeps up to about 60 MiB of freed blocks. These blocks would count towards a memory
+    # limit, with a different size each time.
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.mallopt(_M_MMAP_THRESHOLD, 1 << 17)
@@ -135,7 +131,7 @@ def _family(implementation: str, algorithm: str) -> Optional[str]:
 
 
 def _peak(events: Any) -> int:
-    """Return the largest running total of the profiler's ``[memory]`` events, in bytes."""
+    """Return the peak memory in bytes from the profiler's ``[memory]`` events."""
     live = peak = 0
     changes = [event for event in events if event.name() == "[memory]"]
     # torch 2.x has times in ns, 1.13 in us. Only the order of the events matters.

@@ -1,7 +1,6 @@
-"""Checks: the modules of this package declare checks and the functions that run them.
+"""Declarations of all checks, and the functions that run them.
 
-``CHECKS`` collects all checks. Importing ``CHECKS`` does not import torch: the functions import torch when
-they run.
+Importing ``CHECKS`` does not import torch.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ def _declared() -> Iterator[Check]:
 
 
 def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
-    """Return the checks sorted by rung (group of checks), simple operations first. Within a rung, a check
-    comes after the checks that it requires."""
+    """Return the checks sorted by rung (group of checks). Within a rung, required checks come first."""
 
     def depth(check: Check) -> int:
         needs = (declared[name] for name in check.requires.checks if name != check.name)

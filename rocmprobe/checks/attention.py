@@ -1,5 +1,4 @@
-"""Checks of scaled dot product attention: with the backend that PyTorch chooses, and with each of three
-backends."""
+"""Checks of scaled dot product attention with several of PyTorch's backends."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def attention(context: CheckContext) -> CheckResult:
 
 
 def attention_math(context: CheckContext) -> CheckResult:
-    """Test the backend that computes attention with separate matrix products and a softmax."""
+    """Test the math backend: matrix products and softmax as separate operations."""
     return _attention(context, lambda: _only_backend("MATH"))
 
 
@@ -47,9 +46,9 @@ def attention_efficient(context: CheckContext) -> CheckResult:
 
 
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
-    """Compare attention and its gradients to the defining formula in fp64, with and without a causal mask.
+    """Compare attention and its gradients to the formula in fp64, with and without a causal mask.
 
-    Raise NotApplicable if this torch lacks the function or the backend.
+    Raise NotApplicable if attention or the backend is not available.
     """
     import torch.nn.functional as F
 
@@ -96,7 +95,7 @@ def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, gr
 
 
 def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
-    """Compute attention step by step, as PyTorch's documentation defines it."""
+    """Compute attention by the formula in PyTorch's documentation."""
     import torch
 
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
@@ -108,7 +107,7 @@ def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
 
 @contextmanager
 def _only_backend(backend: str) -> Iterator[None]:
-    """Make PyTorch use only ``backend``, a name in ``torch.nn.attention.SDPBackend``, for attention."""
+    """Restrict attention to ``backend``, a name in ``torch.nn.attention.SDPBackend``."""
     import torch
 
     try:

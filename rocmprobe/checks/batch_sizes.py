@@ -1,7 +1,4 @@
-"""Check of training throughput at batch sizes 1, 2, 4, and so on.
-
-The check ends at a maximum batch size, or when memory or time runs out.
-"""
+"""Check of training throughput at batch sizes 1, 2, 4, and so on."""
 
 from __future__ import annotations
 
@@ -33,10 +30,10 @@ _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 
 @dataclass
 class Curve:
-    """Training throughput in samples per second for each batch size that fitted into memory.
+    """Training throughput in samples per second at each batch size.
 
-    ``refused`` is the batch size that did not fit, or None. ``ended_by`` is "memory", "time", or "batch" if
-    the maximum batch size was reached.
+    ``refused`` is the first batch size that did not fit into memory, if any. ``ended_by`` is the reason for
+    the end: "memory", "time", or "batch" (maximum batch size).
     """
 
     batches: list[int] = field(default_factory=list)
@@ -48,7 +45,7 @@ class Curve:
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
     """Measure the throughput at batch sizes 1, 2, 4, ... up to ``most`` while time is left.
 
-    ``seconds_of`` maps a batch size to the seconds of a step, or to None if the batch does not fit.
+    ``seconds_of`` returns the seconds of a training step, or None if the batch does not fit into memory.
     """
     found, batch = Curve(), 1
     started = time_left()
@@ -69,9 +66,9 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 
 
 def batch_sizes(context: CheckContext) -> CheckResult:
-    """Train a small ResNet with larger and larger batches.
+    """Measure the training throughput of a small ResNet with larger and larger batches.
 
-    Running out of memory is a failure only for a batch of 1.
+    Running out of memory is an error only at batch size 1.
     """
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
     limit = _limit(context, on_cpu)
@@ -106,12 +103,10 @@ class _TimeLimit:
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
-    """Return a function that creates a context with a memory limit (no limit on a CPU).
-
-    The limit leaves memory for a desktop on the same GPU.
-    """
+    """Return a function that creates a context with a memory limit on a GPU, or without a limit on a CPU."""
     if on_cpu:
         return nullcontext
+    # Leave memory for a desktop on the same GPU.
     fillable = context.backend.fillable_bytes(context.device, 0)
     return context.backend.memory_limit(context.device, fillable)
 
@@ -140,7 +135,7 @@ def _trainer(context: CheckContext, batch: int) -> Trainer:
 
 
 def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
-    """Yield the seconds of each step after the first call and the warm-up."""
+    """Yield the seconds of each step after the warm-up."""
     trainer = _trainer(context, batch)
     # For the vendor library every batch size is a new problem, for which it may search for kernels and
     # compile them.

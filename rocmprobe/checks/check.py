@@ -1,6 +1,6 @@
-"""Declaration of a check: its requirements, its function, and the text of its finding.
+"""Declaration of a check: requirements, function, and texts for reports.
 
-The suites define under which settings and in which dtypes a check runs.
+The suites choose the settings and dtypes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from rocmprobe.model.results import Outcome
 
 @dataclass(frozen=True)
 class Requires:
-    """Checks that must pass before a check runs.
+    """Checks that must pass before another check, the dependent check, runs.
 
-    - ``below``: checks under the setting ``default``.
-    - ``outside``: checks under ``default``, required only if the check's setting computes convolution without
-      the vendor library.
-    - ``beside``: checks under ``default``. If the check's setting turns off the vendor library, they run
-      under ``vendor-off``. If the check's setting is ``by-layer``, they run under ``by-layer``.
-    - ``float32``: checks in float32 under the check's own setting.
-    - ``autocast``: checks under the check's own setting. They are required only if the dtype is not float32.
-    - ``convolution``: directions in which the first convolution problem of the same dtype must pass under the
-      check's own setting: "every", "own" (the check's direction), "fwd", or "" for no direction.
+    - ``below``: checks under the setting ``default``
+    - ``outside``: checks under ``default``, required only if the dependent check's setting computes
+      convolution without the vendor library
+    - ``beside``: checks under ``default``, or under ``vendor-off`` or ``by-layer`` if the dependent check's
+      setting turns off the vendor library or is ``by-layer``
+    - ``float32``: checks in float32 under the dependent check's setting
+    - ``autocast``: checks under the dependent check's setting, required in all dtypes but float32
+    - ``convolution``: required directions of the first convolution problem: "every", "own" (the dependent
+      check's direction), "fwd", or "" for no direction
 
-    Except in ``float32``, a required check has the dtype of the check that requires it. For integers and for
-    the driver capi, the dtype is float32 instead.
+    Other required checks have the dependent check's dtype, or float32 for integers and for the driver capi.
     """
 
     below: tuple[str, ...] = ()
@@ -44,17 +43,17 @@ class Requires:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Names of the checks in all fields."""
+        """Names of all required checks."""
         named = (*self.below, *self.outside, *self.beside, *self.float32, *self.autocast)
         return (*named, "convolution") if self.convolution else named
 
 
 @dataclass(frozen=True)
 class LibraryLayer:
-    """A kind of layer, other than plain convolution, that a vendor library computes.
+    """A kind of layer that a vendor library computes.
 
-    ``words`` is the name of the layer in texts. ``option`` is the keyword argument of
-    ``rocmprobe.bypass.install`` that makes PyTorch's own kernels compute the layer.
+    ``words`` is the layer's name in texts. ``option`` is the argument of ``rocmprobe.bypass.install`` that
+    moves the layer to PyTorch's own kernels.
     """
 
     words: str
@@ -63,13 +62,13 @@ class LibraryLayer:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Text of the finding for a check that fails.
+    """Text of the finding for a failed check.
 
-    ``rung`` is the group of the check. Unless the evidence names another software layer, the finding blames
-    the layer that this group tests. ``advice`` says what to do if no setting avoids the failure. If
-    ``general`` is True and the evidence shows a cause, advice about this cause replaces ``advice``.
-    ``needed`` is False if PyTorch programs do not call the tested operation themselves. ``wrong`` is the
-    cause to name for incorrect results if the evidence shows no cause.
+    - ``rung``: group of checks that tests the software layer to blame by default
+    - ``advice``: what to do if no setting avoids the failure
+    - ``general``: True if advice about a known cause replaces ``advice``
+    - ``needed``: False if PyTorch programs do not call the tested operation themselves
+    - ``wrong``: cause of incorrect results if the evidence shows no cause
     """
 
     subject: str
@@ -84,19 +83,19 @@ class Explanation:
 class Check:
     """A kind of test.
 
-    ``function`` is None if only the driver capi (without torch) can run the check. ``exclusive`` is True if
-    no other check may use the device at the same time, e.g. because the check measures time or memory.
-    ``own_process`` is True if the check needs a new process for each problem or dtype. ``last`` is True for a
-    check that runs at the end of a run, because it can freeze the machine and no other check depends on it.
-    ``once`` is True if a failure is not retried, because an attempt takes minutes.
-
-    ``capi_dtypes`` are the dtypes in which the driver capi runs the check. If ``capi_dtypes`` is empty, capi
-    uses the dtype of the problem. If it is None, capi cannot run the check. ``verified`` is True if the
-    recommendation depends on the check, so that ``--verify`` repeats it. ``seconds`` is the expected
-    duration, without the time for a throughput measurement. It comes from a run of level quick on a two-core
-    desktop. ``script`` returns the computation that ``rocmprobe repro`` prints for an outcome. Its second
-    argument is the name of the vendor library, or "" if the library is off. For a primitive without ``layer``
-    and ``explanation``, the text is made from its name.
+    - ``function``: runs the check with torch, or None if only the driver capi (without torch) can run it
+    - ``exclusive``: True if no other check may use the device at the same time
+    - ``own_process``: True if each problem or dtype needs a new process
+    - ``last``: True if the check runs at the end of a run, because it can freeze the machine
+    - ``once``: True if a failure is not retried
+    - ``capi_dtypes``: dtypes for the driver capi, or () for the problem's dtype, or None if capi cannot run
+      the check
+    - ``verified``: True if ``--verify`` repeats the check, because the recommendation depends on it
+    - ``seconds``: expected duration, without throughput measurements, on a two-core desktop at level quick
+    - ``script``: returns the computation that ``rocmprobe repro`` prints for an outcome. The second argument
+      is the vendor library's name, or "" if the library is off.
+    - ``explanation``: text of the finding. A primitive without ``explanation`` and ``layer`` gets a text from
+      its name.
     """
 
     name: str
@@ -129,7 +128,7 @@ def layer_check(
     limits: Mapping[str, float] = LAYER_LIMITS,
     **declared: Any,
 ) -> Check:
-    """Return a check that compares one layer or operator to the same computation in fp64 on the CPU."""
+    """Return a check that compares a layer or operator to fp64 on the CPU."""
 
     def function(context: CheckContext) -> CheckResult:
         return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))

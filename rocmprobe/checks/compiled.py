@@ -1,4 +1,4 @@
-"""Checks of kernels that are compiled while a program runs: by Triton, and by ``torch.compile``."""
+"""Checks of kernels that Triton or ``torch.compile`` compiles at run time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ _IMAGES, _CHANNELS, _CLASSES = (2, 3, 14, 14), 8, 4
 
 
 def triton(context: CheckContext) -> CheckResult:
-    """Launch a Triton kernel that fills a buffer with small integers, and test that the result is exact.
-
-    The message distinguishes a kernel that wrote nothing from a kernel that wrote incorrect numbers.
-    """
+    """Test that a Triton kernel fills a buffer with the expected integers."""
     import torch
 
     values = small_integers({"values": (_COUNT,)}, context.dtype, context.seed())["values"]
@@ -57,10 +54,9 @@ def triton(context: CheckContext) -> CheckResult:
 
 
 def inductor(context: CheckContext) -> CheckResult:
-    """Run forward and backward of a small network with convolution and batch norm, compiled by Inductor.
+    """Compare output and gradients of a network under ``torch.compile`` to eager mode in fp64 on the CPU.
 
-    Compare output and gradients to those of the same network without compilation, in fp64 on the CPU. The
-    time of the first call includes compilation.
+    The time of the first call includes compilation.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Checks of layers that PyTorch computes with its own kernels, never with the vendor library."""
+"""Checks of layers that PyTorch always computes with its own kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocmprobe.checks.tools.computation import Named, uniform
 
 
 def pooling(image: Any) -> Named:
-    """Apply max and average pooling in 2-d, with overlapping windows."""
+    """Apply 2-d max and average pooling with overlapping windows."""
     import torch.nn.functional as F
 
     functions: Any = {"max": F.max_pool2d, "average": F.avg_pool2d}
@@ -35,29 +35,23 @@ def softmax(image: Any) -> Named:
 
 
 def instance_norm(image: Any) -> Named:
-    """Apply instance norm without weight and bias.
-
-    With weight and bias, PyTorch computes instance norm as batch norm, which runs in the vendor library.
-    """
+    """Apply instance norm without weight and bias."""
     import torch.nn.functional as F
 
+    # With weight and bias, PyTorch would compute instance norm as batch norm, in the vendor library.
     return each_with_gradient(image, {"instance norm": F.instance_norm})
 
 
 def local_response_norm(image: Any) -> Named:
-    """Apply local response norm over five channels. The large alpha of 1 makes an error in the sum
-    visible."""
+    """Apply local response norm over five channels."""
     import torch.nn.functional as F
 
+    # A large alpha makes an error in the sum visible.
     return each_with_gradient(image, {"local response norm": F.local_response_norm}, size=5, alpha=1.0)
 
 
 def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], **options: Any) -> Named:
-    """Apply each function to the images, and compute the gradient of the input.
-
-    The output with its images in reverse order serves as gradient of the output. If this gradient were
-    constant, the gradients of softmax and instance norm would be zero.
-    """
+    """Return each function's output and the gradient of its input."""
     import torch
 
     found = {}
@@ -65,6 +59,8 @@ def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], 
         x = image.detach().requires_grad_()
         y = function(x, **options)
         found[f"{name}: output"] = y.detach()
+        # If the gradient of the output were constant, the gradients of softmax and instance norm would be
+        # zero.
         found[f"{name}: gradient of input"] = torch.autograd.grad(y, x, y.detach().flip(0))[0]
     return found
 

@@ -1,11 +1,7 @@
-"""Checks of one direction of one convolution problem, with three tiers of increasing strictness.
+"""Checks of one direction of a convolution problem.
 
-The first tier limits the error of results for random operands. The second tier limits the error of each
-element of these results. In the third tier, operands are integers and results must be exact. If transforms
-such as Winograd are allowed, results are rounded to integers first.
-
-The computation on random numbers runs twice. Before each run, memory is filled with NaN and freed, so that
-elements which a kernel does not write are NaN.
+For random operands, the error of the result and of each element is limited. For integer operands, results
+must be exact. If transforms such as Winograd are allowed, these results are rounded to integers first.
 """
 
 from __future__ import annotations
@@ -60,8 +56,8 @@ _WORTH_THREADS = 500_000_000
 def float_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
     """Return the computation on uniformly distributed random operands.
 
-    ``guarantee`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). If this
-    guarantee allows transforms such as Winograd, elements have no error bounds.
+    ``guarantee`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). With
+    ``numerics.TRANSFORMS``, elements have no error bounds.
     """
     limits, bounds = {}, {}
     parts = _parts(problem, direction, guarantee)
@@ -80,11 +76,8 @@ def float_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
 
 
 def exact_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
-    """Return the computation on integers whose sums are exact.
-
-    If many products are summed, most elements of ``grad`` (bwd-data) or ``input`` (other directions) are
-    zero, so that sums stay exact.
-    """
+    """Return the computation on integers whose sums are exact."""
+    # If many products are summed, most elements of one operand are zero, so that sums stay exact.
     fill = exact_fill(problem.dtype, problem.terms(direction), guarantee)
     draw = partial(
         integers, _drawn(problem, direction), largest=fill.largest,
@@ -94,7 +87,7 @@ def exact_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
 
 
 def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
-    """Return the computation on integers whose products are large and whose sums are small."""
+    """Return the computation on integers with large products and small sums."""
     fill = cancelling_fill(problem.dtype, problem.terms(direction))
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
@@ -115,10 +108,7 @@ def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computa
 
 
 def _on_integers(problem: Problem, direction: str, guarantee: str, draw: partial[Named]) -> Computation:
-    """Return a computation whose results must equal the reference.
-
-    If transforms such as Winograd are allowed, results are rounded to integers before the comparison.
-    """
+    """Return a computation with exact results, or exact after rounding if transforms are allowed."""
     measure = partial(unequal, nearest=True) if guarantee == TRANSFORMS else unequal
     return Computation(
         draw, call_of(problem, direction), (measure,), {"": {"unequal": 0}}, layout=layout(problem)
@@ -140,16 +130,12 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
 
 
 def _parts(problem: Problem, direction: str, guarantee: str) -> int:
-    """Return the number of partial sums that a kernel can round to the dtype. Return 1 if partial sums must
-    not be rounded."""
+    """Return the number of partial sums that a kernel can round to the dtype (1 without rounding)."""
     return problem.parts(direction) if problem.dtype in _HALF and guarantee != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
-    """Return the computation for a script that reproduces ``outcome``.
-
-    If the state is "wrong", return the tier that failed. Otherwise return the float tier.
-    """
+    """Return the computation that failed in ``outcome``, or the float tier if no result was wrong."""
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
     guarantee = str(numerics.get("owed", SUMS))
@@ -170,14 +156,15 @@ def script(outcome: Outcome, library: str) -> Computation:
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
-    """Return True if the expected value of the worst element is an integer."""
+    """Return True if the worst element's expected value is an integer."""
     worst = numerics.get("worst")
     reference = worst.get("reference") if isinstance(worst, Mapping) else None
     return isinstance(reference, (int, float)) and float(reference).is_integer()
 
 
 def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
-    """Return True if ``numerics`` has a value of ``name`` that is above the limit or is not a number."""
+    """Return True if ``numerics[name]`` exceeds ``limit``, and False if the name is missing."""
+    # NaN and text exceed every limit.
     values = (numerics.get(name, 0), limit)
     return name in numerics and not (
         all(isinstance(value, (int, float)) for value in values) and values[0] <= values[1]
@@ -185,10 +172,9 @@ def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
 
 
 def convolution(context: CheckContext) -> CheckResult:
-    """Compare one direction of a convolution to fp64 on the CPU. The setting does not apply to the reference.
+    """Compare one direction of a convolution to fp64 on the CPU.
 
-    The limits follow from the numerical guarantee of the kernels that can run (e.g. ``numerics.SUMS``). The
-    convolution runs twice. If the two results differ, each is compared to the reference.
+    The convolution runs twice. If the two results differ, each is compared to fp64.
     """
     tier = float_tier(_problem(context), _direction(context), _guarantee(context))
     operands = tier.operands(context.dtype, context.seed())
@@ -262,11 +248,10 @@ def _float_tier(
     answer: CheckResult,
     words: str = "",
 ) -> None:
-    """Compare each result to the limits. If ``sums`` has the result's name, also compare each element to an
-    error bound.
+    """Compare ``result`` to ``expected``, and store errors and verdict in ``answer``.
 
-    ``sums`` are the results for the absolute values of the operands. Store the numbers of the first incorrect
-    result in ``answer``. If all are correct, store the numbers of the first result.
+    ``sums`` has the results for the operands' absolute values, from which the error bounds of elements
+    follow.
     """
     problem, direction, guarantee = _problem(context), _direction(context), _guarantee(context)
     for name, right in expected.items():
@@ -299,11 +284,10 @@ def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -
 def _equal_integers(
     context: CheckContext, floats: Computation, fill: str, tier: Computation, answer: CheckResult
 ) -> None:
-    """Test the computation ``tier`` on integers. Set ``answer.numerics[fill]`` to True if all results are
-    exact.
+    """Test ``tier``, a computation on integers, and store the verdict in ``answer``.
 
-    ``fill`` is "exact" or "cancelling". If transforms are allowed, a result is incorrect only if it differs
-    after rounding or exceeds the limits of ``floats``.
+    ``fill`` is "exact" or "cancelling". If transforms are allowed, results must meet the limits of ``floats``
+    and be exact after rounding.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)

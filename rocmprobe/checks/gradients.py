@@ -1,9 +1,4 @@
-"""Checks of gradients through autograd.
-
-The check ``gradients`` compares gradients to finite differences in fp64. The check ``gradient-flow`` computes
-gradients in different ways that training programs use, e.g. with checkpointing, and compares them to fp64 on
-the CPU.
-"""
+"""Checks of gradients through autograd, compared to finite differences or to fp64 on the CPU."""
 
 from __future__ import annotations
 
@@ -34,8 +29,7 @@ Convolve = Callable[..., Any]
 
 @dataclass
 class Leaves:
-    """Operands that are leaves of the autograd graph, the gradient of the output, and the convolution
-    function."""
+    """Leaves of the autograd graph, the output's gradient, and the convolution function."""
 
     input: Any
     weight: Any
@@ -47,10 +41,7 @@ class Leaves:
         return self.convolve(self.input, self.weight, self.bias)
 
     def gradients(self) -> dict[str, Any]:
-        """Return the gradient of each operand that requires one, by name.
-
-        A gradient that autograd did not compute is zero.
-        """
+        """Return the gradient of each operand that requires one, or zeros if autograd computed none."""
         import torch
 
         named = {"input": self.input, "weight": self.weight, "bias": self.bias}
@@ -84,8 +75,8 @@ def shared(leaves: Leaves) -> None:
 
 
 def summed(leaves: Leaves) -> None:
-    """Differentiate the sum of the output. The gradient of the output is then a single number, expanded with
-    strides of 0."""
+    """Differentiate the sum of the output."""
+    # The gradient of the output is a single number, expanded with strides of 0.
     leaves.output().sum().backward()
 
 
@@ -99,7 +90,7 @@ def channels_last_model(leaves: Leaves) -> None:
 
 
 def checkpointed(leaves: Leaves, use_reentrant: bool = False) -> None:
-    """Compute with checkpointing, which repeats the forward pass during the backward pass."""
+    """Compute the gradients with activation checkpointing."""
     from torch.utils.checkpoint import checkpoint
 
     operands = (leaves.input, leaves.weight, leaves.bias)
@@ -111,13 +102,13 @@ def checkpointed_reentrant(leaves: Leaves) -> None:
 
 
 def of_weights_alone(leaves: Leaves) -> None:
-    """Compute no gradient of the input, as for the first layer of a network."""
+    """Compute no gradient of the input, as in a network's first layer."""
     leaves.input.requires_grad_(False)
     once(leaves)
 
 
 def frozen(leaves: Leaves) -> None:
-    """Compute no gradient of the weight, as for a frozen layer after trained layers."""
+    """Compute no gradient of the weight, as in a frozen layer."""
     leaves.weight.requires_grad_(False)
     once(leaves)
 
@@ -140,10 +131,9 @@ METHODS: Mapping[str, tuple[Method, Method]] = {
 
 
 def gradient_flow(context: CheckContext) -> CheckResult:
-    """Compute gradients in each of ``METHODS``, and compare them to fp64 on the CPU.
+    """Compare the gradients from each of ``METHODS`` to fp64 on the CPU.
 
-    For float16 and bfloat16, operands are float32 and the convolution runs under autocast, as in training.
-    Channels-last is left out for 1-d problems.
+    For float16 and bfloat16, operands are float32 and the convolution runs under autocast.
     """
     import torch
 
@@ -200,10 +190,7 @@ def _channels_last(tensor: Any) -> Any:
 
 
 def gradients(context: CheckContext) -> CheckResult:
-    """Run ``torch.autograd.gradcheck`` and ``gradgradcheck`` on a tiny problem in fast mode.
-
-    Fast mode compares random projections of the Jacobians (eps 1e-6, atol 1e-5, rtol 1e-3).
-    """
+    """Run ``torch.autograd.gradcheck`` and ``gradgradcheck`` in fast mode."""
     import torch
 
     problem = context.the_problem

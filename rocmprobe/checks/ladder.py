@@ -62,10 +62,7 @@ def copy(context: CheckContext) -> CheckResult:
 
 
 def affine(values: Any) -> Named:
-    """Multiply and add integers, set negative results to zero, and sum rows.
-
-    The result is exact in any order of summation.
-    """
+    """Compute ``relu(2 * values + 1)`` and the sum of each row."""
     import torch
 
     result = torch.relu(values * 2 + 1)
@@ -76,7 +73,7 @@ _ELEMENTWISE = exact(partial(small_integers, {"values": (64, 1024)}), affine)
 
 
 def unfold_and_fold(image: Any) -> Named:
-    """Copy elements with unfold, and add small integers with fold. Both results are exact."""
+    """Unfold the image into columns, then fold the columns."""
     import torch.nn.functional as F
 
     geometry: Any = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
@@ -88,7 +85,7 @@ _IM2COL = exact(partial(small_integers, {"image": (2, 5, 17, 19)}), unfold_and_f
 
 
 def products(left: Any, right: Any) -> Named:
-    """Compute one product and a batch of products."""
+    """Return a single matrix product and a batch of products."""
     import torch
 
     return {"single": left[0] @ right[0], "batch": torch.bmm(left, right)}
@@ -99,7 +96,7 @@ def product(left: Any, right: Any) -> Named:
 
 
 def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
-    """Return (float tier, exact tier) of matrix products."""
+    """Return the matrix products of random numbers and of integers, as two computations."""
     draw = partial(uniform, {"left": (4, 192, _TERMS), "right": (4, _TERMS, 320)})
     limits = {"": float_limits(dtype, _TERMS)}
     fill = exact_fill(dtype, _TERMS)
@@ -111,8 +108,7 @@ def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
 
 
 def gemm(context: CheckContext) -> CheckResult:
-    """Test (192, 576) @ (576, 320) with random numbers and with integers. Also test a batch of four products
-    with random numbers."""
+    """Test matrix products of random numbers and of integers."""
     float_tier, exact_tier = gemm_computations(context.dtype_name)
     drawn = float_tier.operands(context.dtype, context.seed())
     placed = context.placed(lambda: float_tier.placed(drawn, context.device, context.dtype))
@@ -135,7 +131,7 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed in ``outcome``."""
+    """Return the computation that failed in ``outcome``."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 

@@ -1,5 +1,4 @@
-"""Checks of matrix products that PyTorch may send to hipBLASLt instead of rocBLAS: linear layers and
-products of integers."""
+"""Checks of matrix products for which PyTorch can use hipBLASLt instead of rocBLAS."""
 
 from __future__ import annotations
 
@@ -18,14 +17,11 @@ _LARGEST_BYTE = 8
 
 
 def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Compute a plain matrix product, and a linear layer with a bias and its gradients.
-
-    hipBLASLt adds the bias in the same kernel. The backward pass multiplies transposed operands. Weights are
-    divided by the square root of the number of inputs, as in the usual initialization.
-    """
+    """Return a matrix product, and the output and gradients of a linear layer."""
     import torch
     import torch.nn.functional as F
 
+    # Scale the weights as in the usual initialization.
     weight = weight / rows.shape[1] ** 0.5
     leaves = {"input": leaf(rows), "weight": leaf(weight), "bias": leaf(bias)}
     layer = with_gradients(F.linear(*leaves.values()), leaves, grad)
@@ -33,12 +29,10 @@ def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def int_matmul(context: CheckContext) -> CheckResult:
-    """Test that ``torch._int_mm`` of int8 matrices, summed in int32, is exact.
-
-    On AMD, PyTorch always uses hipBLASLt for this product, whatever library is preferred for other products.
-    """
+    """Test that ``torch._int_mm`` of int8 matrices is exact."""
     import torch
 
+    # On AMD, PyTorch always uses hipBLASLt for this product.
     function: Any = getattr(torch, "_int_mm", None)
     if function is None:
         raise NotApplicable(f"torch {torch.__version__} has no torch._int_mm; 2.1 is the first")

@@ -30,17 +30,19 @@ _WHOLE_BATCH = {
 
 
 def memory(context: CheckContext) -> CheckResult:
-    """Measure the peak memory of forward and backward, and the memory that is saved for backward.
+    """Measure the memory that forward and backward use, and the memory that is saved for backward.
 
-    All values are in bytes. The peaks do not include input, weight and the output's gradient. ``peak_bytes``
-    includes the output and the gradients of input and weight. ``above_output_bytes`` is ``peak_bytes``
-    without the output. ``forward_workspace_bytes`` is the peak of forward alone without the output.
-    ``saved_bytes`` is the memory saved for backward. ``predicted_saved_bytes`` is the size of input and
-    weight, the only tensors that ``convolution_backward`` needs.
+    Results are in bytes. Peaks do not include input, weight and the output's gradient.
 
-    If the workspace of the implementation is known, ``predicted_bytes`` is the predicted peak. Otherwise
-    ``least_bytes`` is the size of output and gradients. The state is "wrong" if a measured value exceeds
-    ``TOLERANCE`` times its prediction.
+    - ``peak_bytes``: peak of forward and backward
+    - ``above_output_bytes``: ``peak_bytes`` minus the output
+    - ``forward_workspace_bytes``: peak of forward minus the output
+    - ``saved_bytes``: memory saved for backward
+    - ``predicted_saved_bytes``: size of input and weight
+    - ``predicted_bytes``: predicted peak, if the workspace is known
+    - ``least_bytes``: size of output and gradients, if the workspace is unknown
+
+    The state is "wrong" if a measurement exceeds ``TOLERANCE`` times its prediction.
     """
     import torch
 
@@ -99,24 +101,21 @@ def _bytes(tensor: Any) -> int:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Predicted memory that a convolution allocates in addition to its operands and results.
-
-    Both values are upper bounds in bytes. For ``backward``, the results are the gradients of input and
-    weight.
-    """
+    """Upper bounds, in bytes, of a convolution's memory without operands and results."""
 
     forward: int
     backward: int
 
 
 def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
-    """Return the largest workspace that the bypass plans for the algorithms named in ``taken``.
+    """Return the largest workspace of the bypass algorithms named in ``taken``.
 
-    Return None if operands have gaps between elements, because the algorithms copy these operands.
+    Return None if operands have gaps between elements.
     """
     from rocmprobe import bypass
 
     problem = replace(context.the_problem, dtype=context.dtype_name)
+    # The algorithms copy operands with gaps.
     if problem.noncontiguous:
         return None
     explained = bypass.explain(problem, context.backend.device_type)
@@ -129,11 +128,7 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
 
 
 def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
-    """Return the workspace of the kernel that PyTorch selects under the current setting.
-
-    Return None if the kernel's workspace is unknown, or if PyTorch copies operands because of their memory
-    layout.
-    """
+    """Return the workspace of the kernel that PyTorch selects, or None if the workspace is unknown."""
     problem = context.the_problem
     kernel = selected_backend(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
@@ -157,8 +152,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
 
 
 def selected_backend(problem: Problem, input: Any, weight: Any) -> str:
-    """Return PyTorch's name for the backend that it selects for a convolution, e.g. "Slow2d", "Mkldnn" or
-    "Miopen"."""
+    """Return PyTorch's name for the backend of a convolution ("Slow2d", "Mkldnn", "Miopen", ...)."""
     import torch
 
     taken = torch._C._select_conv_backend(
@@ -169,7 +163,7 @@ def selected_backend(problem: Problem, input: Any, weight: Any) -> str:
 
 
 def _columns(problem: Problem) -> int:
-    """Return the number of values that im2col writes for one sample and one group."""
+    """Return the number of values that im2col writes per sample and group."""
     channels = problem.out_channels if problem.transposed else problem.in_channels
     windows = prod(problem.input_size if problem.transposed else problem.output_size)
     ones = {*problem.kernel, *problem.stride, *problem.dilation} == {1}

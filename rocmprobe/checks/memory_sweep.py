@@ -1,8 +1,4 @@
-"""Check of the largest batch that fits into memory.
-
-The batch is doubled until it does not fit. Then bisection finds the largest batch that fits, to within 1/8.
-Running out of memory is a result, not a failure.
-"""
+"""Check of the largest batch that fits into memory, to within 1/8."""
 
 from __future__ import annotations
 
@@ -38,10 +34,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Found:
-    """Result of the search.
+    """Largest batch size that fitted (or 0) and smallest batch size that did not fit (or None).
 
-    ``largest`` is the largest batch size that fitted, or 0. ``refused`` is the smallest batch size that did
-    not fit, or None. ``ended_by`` is "memory", "time", or "batch" if the maximum batch size was reached.
+    ``ended_by`` is the reason for the end: "memory", "time", or "batch" (maximum batch size).
     """
 
     largest: int
@@ -50,8 +45,7 @@ class Found:
 
 
 def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool], most: int = MOST) -> Found:
-    """Search for the largest batch for which ``fits`` returns True, beginning with ``first``. Stop when
-    ``may_go_on`` returns False."""
+    """Search for the largest batch that fits, up to ``most``, while ``may_go_on`` returns True."""
     largest, refused, batch = 0, None, min(first, most)
     while may_go_on():
         if fits(batch):
@@ -70,11 +64,10 @@ def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool
 
 
 def memory_sweep(context: CheckContext) -> CheckResult:
-    """Run forward and backward of the problem with larger and larger batches.
+    """Find the largest batch for which forward and backward fit into memory.
 
-    ``bound_bytes`` in the result is the memory limit, minus the memory in use after the first call. After the
-    search, results must still be correct: an out-of-memory error must not break the process. The search needs
-    its own process, because oneDNN can stop generating code (see ``_in_a_new_thread``).
+    Then test that the process still computes correct results. In the result, ``bound_bytes`` is the memory
+    that the search was allowed to allocate.
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
     with context.measured():
@@ -96,19 +89,17 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 
 
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
-    """Run ``call`` in a new thread and return its result.
-
-    If oneDNN once has no memory for generated code, it never generates code in the same thread again. Its
-    code generator Xbyak stores an error for each thread.
-    """
+    """Run ``call`` in a new thread, and return the result."""
+    # If oneDNN once has no memory for generated code, it never generates code in the same thread again. Its
+    # code generator Xbyak stores an error for each thread.
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()
 
 
 class Fits:
-    """Predicate: True if a batch fits into memory under ``limit``.
+    """Predicate that tries a batch under a memory limit.
 
-    ``soured`` becomes True if oneDNN cannot generate code any more in this thread. The search then ends.
+    ``soured`` becomes True when oneDNN can no longer generate code in this thread.
     """
 
     def __init__(self, context: CheckContext, limit: Limit) -> None:
@@ -142,11 +133,9 @@ class Fits:
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
-        """Return True if a batch that failed under the memory limit works without the limit.
-
-        If memory runs out, oneDNN only reports "could not create a primitive". Return False on a GPU, where
-        PyTorch's allocator always reports lack of memory.
-        """
+        """Return True if a failed batch works without the memory limit, and False on a GPU."""
+        # Without memory, oneDNN only reports "could not create a primitive". PyTorch's GPU allocator always
+        # reports lack of memory.
         if self._context.backend.device_type != "cpu":
             return False
         try:
@@ -171,7 +160,7 @@ def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
 
 
 def _results_after_search(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, result, reference in fp64 on the CPU) for the problem's output and gradients."""
+    """Yield (name, result, fp64 reference) for the output and each gradient."""
     problem = context.the_problem
     drawn, placed = problem_operands(problem, context.dtype, context.seed()), operands_on_device(context)
     for direction in DIRECTIONS:
@@ -184,6 +173,7 @@ def _results_after_search(context: CheckContext) -> Iterator[tuple[str, Any, Any
 CHECKS = (
     Check(
         "memory-sweep", "conv", "What is the largest batch that fits?", memory_sweep,
+        # oneDNN can stop generating code, so the check needs its own process (see _in_a_new_thread).
         EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=1.5,
     ),
 )  # fmt: skip

@@ -1,5 +1,4 @@
-"""Checks that train small real networks for some steps, compare the training to fp64, and measure the time of
-a step."""
+"""Checks that train small networks, compare the training to fp64, and time the steps."""
 
 from __future__ import annotations
 
@@ -26,10 +25,9 @@ _DIGITS = 6
 
 
 def _trains(name: str, context: CheckContext) -> CheckResult:
-    """Train a network, compare the training to fp64, then measure the time of a step.
+    """Train a network, compare the training to fp64, then time the steps.
 
-    In float32, the network trains without autocast. In another dtype, the network trains in fp32 under
-    autocast to that dtype, with a scaled loss.
+    If the dtype is not float32, the network trains in fp32 under autocast to the dtype.
     """
     from rocmprobe.checks.networks import training
     from rocmprobe.checks.networks.catalogue import NETWORKS
@@ -69,17 +67,14 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
 
 @lru_cache(maxsize=1)
 def limits() -> dict[str, dict[str, dict[str, float]]]:
-    """Return the maximum allowed deviations of ``losses``, ``gradients`` and ``ways`` (see
-    ``training.Trained``), keyed by network, then by dtype."""
+    """Return the limits for ``training.Deviation``, keyed by network, dtype and field."""
     found: dict[str, dict[str, dict[str, float]]] = table("model_limits")
     return found
 
 
 def _explain_failure(failure: DeviceFailure, context: CheckContext) -> Exception:
-    """Return NotApplicable if ``failure`` says that oneDNN has no LSTM kernel, else ``failure``.
-
-    On some CPUs oneDNN has no LSTM in float16, but PyTorch still calls oneDNN under autocast.
-    """
+    """Return NotApplicable if oneDNN reports that it has no LSTM kernel, else ``failure``."""
+    # On some CPUs oneDNN has no LSTM in float16, but PyTorch still calls oneDNN under autocast.
     text = str(failure.__cause__)
     if context.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
         return NotApplicable(f"oneDNN has no such kernel on this CPU: {text.partition('.')[0]}")

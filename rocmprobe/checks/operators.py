@@ -1,8 +1,6 @@
-"""Checks of operators that training needs in addition to layers: selection, sorting, scans, padding, losses
-and more.
+"""Checks of operators for selection, sorting, scans, padding, losses and more.
 
-PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM. Integer results
-must be exact.
+PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM.
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ def selection(values: Any) -> Named:
 
 
 def sorting(values: Any) -> Named:
-    """Sort many elements with ties (stable), sort rows without ties, and apply topk and kthvalue to the
-    rows."""
+    """Apply sort, stable sort, topk and kthvalue."""
     import torch
 
     ranks = torch.arange(256, device=values.device)
@@ -79,7 +76,7 @@ def scans(values: Any) -> Named:
 
 
 def scatter_and_gather(values: Any) -> Named:
-    """Move and add elements by index. Many elements are added to the same position."""
+    """Move and add elements by index."""
     import torch
 
     places = (torch.arange(len(values), device=values.device) * 37) % 6007
@@ -95,8 +92,7 @@ def scatter_and_gather(values: Any) -> Named:
 
 
 def reductions(values: Any) -> Named:
-    """Compute extremes and their indices, sums, counts, ``any`` and ``all`` over rows, columns or the whole
-    tensor."""
+    """Compute extremes and their indices, sums, counts, ``any`` and ``all``."""
     import torch
 
     ranks = torch.arange(256, device=values.device)
@@ -112,8 +108,7 @@ def reductions(values: Any) -> Named:
 
 
 def embedding(table: Any, grad: Any) -> Named:
-    """Look up each row of an embedding table several times, compute the gradient of the table, and sum groups
-    of rows."""
+    """Apply an embedding, compute its gradient, and apply an embedding bag."""
     import torch
     import torch.nn.functional as F
 
@@ -140,8 +135,7 @@ def padding(image: Any) -> Named:
 
 
 def norms(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Apply layer norm over channels and group norm with two groups, and compute the gradients of all
-    operands."""
+    """Apply layer norm and group norm, and compute all gradients."""
     import torch.nn.functional as F
 
     found = {}
@@ -158,8 +152,7 @@ def norms(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def resizing(image: Any) -> Named:
-    """Enlarge and shrink images in the modes nearest, bilinear, bicubic and area, and compute the
-    gradients."""
+    """Resize images in the modes nearest, bilinear, bicubic and area, and compute the gradients."""
     import torch.nn.functional as F
 
     found = {}
@@ -171,8 +164,7 @@ def resizing(image: Any) -> Named:
 
 
 def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
-    """Sample images at given positions, some of them outside, and compute the gradients of images and
-    positions."""
+    """Sample images at given positions, and compute the gradients of images and positions."""
     import torch.nn.functional as F
 
     # Positions, in pixels, that half precision represents exactly. So rounding cannot move a position to
@@ -184,7 +176,7 @@ def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
 
 
 def prelu(image: Any, slopes: Any, grad: Any) -> Named:
-    """Apply PReLU with a slope for each channel, and compute the gradients of images and slopes."""
+    """Apply PReLU with a slope for each channel, and compute the gradients."""
     import torch.nn.functional as F
 
     leaves = {"input": leaf(image), "slopes": leaf(slopes)}
@@ -193,8 +185,7 @@ def prelu(image: Any, slopes: Any, grad: Any) -> Named:
 
 
 def global_pooling(image: Any) -> Named:
-    """Pool whole images to one value, pool images to a size that does not divide the image size, and compute
-    the gradients."""
+    """Apply adaptive average and max pooling, and compute the gradients."""
     import torch.nn.functional as F
 
     functions: Any = {
@@ -207,8 +198,7 @@ def global_pooling(image: Any) -> Named:
 
 
 def losses(scores: Any) -> Named:
-    """Compute cross entropy of vectors and of images, binary cross entropy, MSE and smooth L1 loss, with
-    gradients."""
+    """Compute cross entropy, binary cross entropy, MSE and smooth L1 loss, with gradients."""
     import torch
     import torch.nn.functional as F
 
@@ -233,12 +223,7 @@ def losses(scores: Any) -> Named:
 
 
 def dropout(ones: Any) -> Named:
-    """Apply dropout with probability 0.3 twice.
-
-    Return the fraction of elements that the first call drops, and the fraction that both calls drop or both
-    keep. Also return the fraction of elements whose gradient differs from the first call's output. Also
-    return the largest and the smallest kept value.
-    """
+    """Apply dropout with probability 0.3 twice, and return statistics of dropped and kept elements."""
     import torch
     import torch.nn.functional as F
 

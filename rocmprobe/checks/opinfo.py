@@ -1,14 +1,11 @@
 """Sweep over PyTorch's operators, with the sample inputs of the installed torch's OpInfo database.
 
-Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU. A result is correct
-if it is close to the exact result for slightly changed inputs. This criterion is called mixed forward and
-backward stability (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). Each sample is therefore
-also computed in fp64 for inputs that are changed by up to one unit roundoff. The more an element of the
-result changes, the larger is the allowed error of the element.
+Each operator is tested in each dtype, forward and gradient, against fp64 on the CPU. A result is correct if
+it is close to the exact result for slightly changed inputs. This criterion is called mixed forward and
+backward stability (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). The limit for an element
+therefore grows with the change of the element when the inputs change by one unit roundoff.
 
-Integers and booleans in a result must equal the reference, unless they change with the inputs. An element
-that is not finite is wrong, unless the reference or the CPU's result overflows in the dtype. Functions whose
-source ``rocmprobe repro`` prints follow the rules in ``tools/computation.py``.
+Functions whose source ``rocmprobe repro`` prints follow the rules in ``tools/computation.py``.
 """
 
 from __future__ import annotations
@@ -35,13 +32,13 @@ _NAMESPACES = ("fft", "linalg", "masked", "nn", "signal", "special")
 
 
 def group(operator: str) -> str:
-    """Return the name of the operator's group. All operators of a group run in one process."""
+    """Return the name of the operator's group. Each group runs in one process."""
     namespace = operator.partition(".")[0]
     return namespace if namespace in _NAMESPACES else operator[0].lower()
 
 
 def skip_reason(operator: str, dtype: str) -> Optional[str]:
-    """Return the reason why the sweep skips an operator, or None if it is tested."""
+    """Return the reason to skip an operator, or None if the operator is tested."""
     for row in table("operators")["unjudged"]:
         if dtype in row.get("dtypes", DTYPES) and any(fnmatchcase(operator, name) for name in row["names"]):
             return f"{operator}: {row['reason']}"
@@ -49,9 +46,9 @@ def skip_reason(operator: str, dtype: str) -> Optional[str]:
 
 
 def tested_operators(kind: str) -> dict[str, list[str]]:
-    """Return the names of the operators to test on devices of type ``kind``, keyed by dtype.
+    """Return the names of the operators to test on the device type ``kind``, keyed by dtype.
 
-    Raise ImportError if the database cannot be imported.
+    Raise ImportError if the OpInfo database cannot be imported.
     """
     import torch
 
@@ -66,10 +63,7 @@ def tested_operators(kind: str) -> dict[str, list[str]]:
 
 
 def database() -> dict[str, Any]:
-    """Return the operators of PyTorch's OpInfo database by name.
-
-    The name of a variant ends with a dot and the variant, e.g. "nn.functional.pad.constant".
-    """
+    """Return PyTorch's OpInfo database, keyed by name and variant (e.g. "nn.functional.pad.constant")."""
     import os
     from unittest import mock
 
@@ -85,8 +79,10 @@ def database() -> dict[str, Any]:
 
 
 def draw_samples(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
-    """Return the operator's samples on the CPU, except samples of more than 2**18 elements. ``kind`` is the
-    type of the tested device."""
+    """Return the operator's sample inputs of at most 2**18 elements, on the CPU.
+
+    ``kind`` is the type of the tested device.
+    """
     import torch
     from torch.testing._internal import common_utils
     from torch.utils._pytree import tree_flatten
@@ -104,7 +100,10 @@ def draw_samples(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
 
 
 def perturb(sample: Any, roundoff: float, seed: int) -> Any:
-    """Return the sample in fp64, with each number x changed up or down by 0.5 to 1 times ``roundoff * x``."""
+    """Return the sample in fp64, with each floating-point number multiplied by a random factor near 1.
+
+    The factor differs from 1 by 0.5 to 1 times ``roundoff``.
+    """
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -136,7 +135,7 @@ def copy_to(sample: Any, device: str) -> Any:
 
 
 def results(operator: Any, sample: Any, dtype: Any) -> Named:
-    """Return the operator's outputs, and the gradients of its inputs for random gradients of the outputs."""
+    """Return the operator's outputs and the gradients of its inputs, by name."""
     import torch
     from torch.utils._pytree import tree_flatten
 
@@ -157,7 +156,7 @@ def results(operator: Any, sample: Any, dtype: Any) -> Named:
 
 
 def as_real(tensor: Any) -> Any:
-    """Return the tensor in fp64 on the CPU. A complex number becomes two numbers."""
+    """Return the tensor in fp64 on the CPU, with complex numbers as pairs of real numbers."""
     import torch
 
     if tensor.is_complex():
@@ -168,12 +167,12 @@ def as_real(tensor: Any) -> Any:
 def error(
     result: Any, reference: Any, others: list[Any], cpu_result: Any, dtype: Any, roundoff: float
 ) -> float:
-    """Return the largest error relative to the reference's largest value, or to 1 if that is larger.
+    """Return the largest error, relative to the reference's largest value (at least 1).
 
     ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
-    ``others``, the larger is its allowed error. ``cpu_result`` is the result in ``dtype`` on the CPU.
-    Elements that are not finite in ``cpu_result`` are skipped. Return infinity if the shape is wrong. Also
-    return infinity for a wrong integer that has the reference's value in all ``others``.
+    ``others``, the larger is its allowed error. Elements that are not finite in ``cpu_result``, the result in
+    ``dtype`` on the CPU, are ignored. Return infinity for a wrong shape, or for a wrong integer that does not
+    change in ``others``.
     """
     import torch
 
@@ -199,9 +198,9 @@ def error(
 def judge(
     operator: Any, sample: Any, device: str, dtype: Any, roundoff: float, call: Callable[..., Named]
 ) -> dict[str, float]:
-    """Return the error of each result of a sample on ``device``, by name.
+    """Return the error of each result on ``device``, by name.
 
-    ``call`` runs the function that computes on ``device``, and returns the function's results.
+    ``call(function)`` runs a function that computes on the device, and returns its results.
     """
     expected = results(operator, perturb(sample, 0, 0), dtype)
     changes = [(roundoff, 1), (-roundoff, 1), (roundoff, 2), (-roundoff, 2)]
@@ -239,7 +238,7 @@ def is_random(operator: Any, sample: Any) -> bool:
 
 
 def operator(context: CheckContext) -> CheckResult:
-    """Test one operator with some of its samples. The result contains the largest error."""
+    """Test one operator with some of its samples."""
     try:
         tested = database().get(context.operator or "")
     except Exception as error:

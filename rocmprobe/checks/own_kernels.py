@@ -1,6 +1,6 @@
-"""Check of rocmprobe's own kernels, and measurement of the throughput that they reach.
+"""Check of rocmprobe's own kernels and of their throughput.
 
-The bypass uses the kernels only after their self-test passed on the machine.
+The bypass uses the kernels only if their self-test passed on the machine.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _REPEATS = 5
 
 
 def kernel(context: CheckContext) -> CheckResult:
-    """Run the self-test of rocmprobe's own kernels for a dtype, and store its verdict for the bypass.
+    """Run the self-test of rocmprobe's own kernels, and store the verdict for the bypass.
 
-    If the self-test passes, measure the throughput of ``torch.mm``. In float32, also measure the throughput
-    of the kernels.
+    If the self-test passes, measure throughput.
     """
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")

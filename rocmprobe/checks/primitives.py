@@ -1,5 +1,4 @@
-"""Checks of layers other than plain convolution that the vendor library computes: batch norm, RNN, CTC loss,
-and convolution fused with ReLU."""
+"""Checks of batch norm, RNN, CTC loss and fused convolution in the vendor library."""
 
 from __future__ import annotations
 
@@ -23,15 +22,13 @@ from rocmprobe.model.numerics import BATCH_NORM_LIMITS
 
 
 def wide(tensor: Any) -> Any:
-    """Return ``tensor`` in fp32 if its dtype is half precision, else unchanged.
-
-    Autocast keeps the weights of batch norm in fp32, and MIOpen requires fp32.
-    """
+    """Return a half-precision tensor in fp32, and any other tensor unchanged."""
+    # Autocast keeps the weights of batch norm in fp32, and MIOpen requires fp32.
     return tensor.float() if tensor.element_size() == 2 else tensor
 
 
 def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Apply batch norm in training mode, and compute the gradients of input, weight and bias."""
+    """Apply batch norm in training mode, and compute the gradients."""
     import torch.nn.functional as F
 
     leaves = {"input": leaf(image), "weight": leaf(wide(weight)), "bias": leaf(wide(bias))}
@@ -40,14 +37,12 @@ def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
-    """Apply batch norm with running mean and variance, forward only.
-
-    The library has no backward pass for this mode.
-    """
+    """Apply batch norm in evaluation mode, without gradients."""
     import torch
     import torch.nn.functional as F
 
     with torch.no_grad():
+        # The library has no backward pass for this mode.
         return {"output": F.batch_norm(image, wide(mean), wide(variance), wide(weight), wide(bias))}
 
 
@@ -65,9 +60,9 @@ def gru(**operands: Any) -> Named:
 
 
 def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
-    """Run a network of one layer and a network of two layers on a short sequence.
+    """Run networks of one and of two recurrent layers, and return outputs and gradients.
 
-    Return outputs and gradients of the input and of all weights. ``kind`` is "RNN", "LSTM" or "GRU".
+    ``kind`` is "RNN", "LSTM" or "GRU".
     """
     import torch
 
@@ -83,24 +78,19 @@ def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
 
 
 def _sequence(gates: int) -> partial[Named]:
-    """Return a function that draws a sequence (6 steps, 3 samples, 8 inputs) and the weights of two layers.
-
-    Each gate has 10 units. The first layer has weights for 8 inputs, the second for the 10 outputs of the
-    first. Each layer also has weights for its own 10 outputs, and two biases.
-    """
+    """Return a function that draws a sequence and the weights of two recurrent layers."""
+    # Each gate has 10 units. Each layer has weights for its inputs (8, then 10) and for its own 10 outputs,
+    # and two biases.
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return partial(uniform, {"sequence": (6, 3, 8), "weights": (weights,), "grad": (6, 3, 10)})
 
 
 def ctc_loss(frames: Any, grad: Any) -> Named:
-    """Compute the CTC loss of two sequences, and the gradient.
-
-    Targets and lengths have the form that the libraries require: one row of int32 on the CPU, all frames
-    used, blank 0.
-    """
+    """Compute the CTC loss of two sequences, and the gradient."""
     import torch
     import torch.nn.functional as F
 
+    # The libraries require this form: one row of int32 targets on the CPU, all frames used, blank 0.
     targets = torch.tensor([1, 2, 3, 1], dtype=torch.int32)
     lengths: Any = {"input_lengths": (12, 12), "target_lengths": (3, 1)}
     leaves = {"input": leaf(frames)}
@@ -152,11 +142,7 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return the computation of convolution and ReLU in one operator of ``library``. If ``library`` is "",
-    the computation uses separate operators.
-
-    The reference always uses separate operators.
-    """
+    """Return the computation of convolution and ReLU in one operator of ``library`` (separate if "")."""
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:
         shapes["summand"] = (2, 6, 8, 8)
@@ -168,15 +154,14 @@ def convolution_relu(context: CheckContext) -> CheckResult:
 
 
 def convolution_add_relu(context: CheckContext) -> CheckResult:
-    """Test convolution, the addition of a second image and ReLU in one operator, as in a residual block."""
+    """Test convolution, addition and ReLU in one operator, as in a residual block."""
     return compare(context, _fused(context.dtype_name, True, _library(context)))
 
 
 def _library(context: CheckContext) -> str:
-    """Return the name of the library whose fused operator PyTorch calls, or "" if the library is switched
-    off.
+    """Return the library whose fused operator PyTorch calls, or "" if the library is switched off.
 
-    Raise NotApplicable if the library has no such operator.
+    Raise NotApplicable if the library has no fused operator.
     """
     import torch
 

@@ -1,6 +1,6 @@
 """Checks of two or more GPUs together.
 
-These checks have never run on real hardware, because no machine with two GPUs was available.
+These checks have never run on real hardware.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _gpus(context: CheckContext) -> int:
 
 
 def all_reduce(context: CheckContext) -> CheckResult:
-    """Sum a vector of integers from each GPU with NCCL (RCCL on ROCm), in one process."""
+    """Sum one vector from each GPU with NCCL (RCCL on ROCm), and compare the sum."""
     import torch
     from torch.cuda import nccl
 
@@ -53,11 +53,7 @@ def all_reduce(context: CheckContext) -> CheckResult:
 
 
 def data_parallel(context: CheckContext) -> CheckResult:
-    """Run forward and backward with DataParallel over all GPUs, and compare loss and gradients to one GPU.
-
-    The network has no batch norm, because DataParallel computes the statistics of batch norm separately on
-    each GPU.
-    """
+    """Compare loss and gradients of DataParallel over all GPUs to those on one GPU."""
     import torch
     from torch import nn
 
@@ -68,6 +64,7 @@ def data_parallel(context: CheckContext) -> CheckResult:
 
     def step(gpus: list[int]) -> dict[str, Any]:
         torch.manual_seed(context.seed())
+        # No batch norm, because DataParallel computes its statistics separately on each GPU.
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
         ).to("cuda:0", context.dtype)

@@ -1,5 +1,4 @@
-"""Check of the cost of each new input size, for programs whose input sizes change (e.g. speech
-recognition)."""
+"""Check of the time that a new input size costs."""
 
 from __future__ import annotations
 
@@ -25,10 +24,7 @@ _CHANNELS = (3, 8, 8)
 
 
 def changing_sizes(context: CheckContext) -> CheckResult:
-    """Time the first call and three more calls of a small network with each input size.
-
-    All sizes run in one process. Each output is compared to fp64 on the CPU.
-    """
+    """Time the first call and later calls of a small network for many input sizes."""
     import torch
 
     shapes: dict[str, tuple[int, ...]] = {

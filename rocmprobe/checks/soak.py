@@ -1,8 +1,4 @@
-"""Check that repeats a training step for minutes: under load, the device must always give the same result.
-
-The controller stores the progress of the check. So if the process is killed or the device is reset, only the
-progress of the last second is lost.
-"""
+"""Check that a training step, repeated for minutes under load, always gives the same result."""
 
 from __future__ import annotations
 
@@ -35,11 +31,9 @@ _DESCRIBED = 10
 
 
 def soak(context: CheckContext) -> CheckResult:
-    """Repeat a seeded training step, and compare the bits of each result to the most frequent of the first
-    ten results.
+    """Repeat a training step, and compare the results bit for bit.
 
-    If fewer than eight of the first ten results are equal, compare each result to fp64 on the CPU instead,
-    with a tolerance.
+    If more than two of the first ten results differ, compare results to fp64 with a tolerance instead.
     """
     from rocmprobe.checks.networks.repeated import Comparison
 
@@ -58,11 +52,7 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
 
 
 def _find_loading_step(context: CheckContext) -> tuple[RepeatedStep, int]:
-    """Return (step, number of copies of each image in the batch). The batch is large enough to load the
-    device.
-
-    Only a few batch sizes are tried, because the library may compile new kernels for each size.
-    """
+    """Return a step that is large enough to load the device, and the number of copies of each image."""
     copies = _COPIES[context.backend.device_type]
     step = _try_step(context, copies)
     while step is None and copies > 1:
@@ -71,6 +61,7 @@ def _find_loading_step(context: CheckContext) -> tuple[RepeatedStep, int]:
     if step is None:
         raise NotApplicable("not even one copy of the images fits into memory")
     _once(context, step)
+    # Try few batch sizes, because the library may compile new kernels for each size.
     faster = _LOADED / max(context.steady_call(step.run)[1], 1e-6)
     more = min(copies << max(0, int(log2(faster))), _MOST_COPIES)
     larger = _try_step(context, more) if more > copies else None
@@ -125,10 +116,7 @@ class _Soak:
             self.compare(result)
 
     def compare(self, result: Tensor) -> None:
-        """Count a step and compare its result.
-
-        Send a progress report after the first step, for each of the first mismatches, and once per second.
-        """
+        """Count a step, compare its result, and report progress."""
         from rocmprobe.checks.networks.repeated import same_bits
 
         progress, now = self._progress, self._soak.clock()
@@ -157,8 +145,7 @@ class _Soak:
     def result(self) -> CheckResult:
         """Return the result of the check.
 
-        The state is "wrong" if a mismatch is larger than rounding errors, and "flaky" if all mismatches are
-        smaller.
+        The state is "wrong" if an error exceeds the limit, or "flaky" if only smaller differences were found.
         """
         self._report(self._reported)
         progress = self._progress

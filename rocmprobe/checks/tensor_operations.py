@@ -1,7 +1,6 @@
-"""Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs these checks.
+"""Checks of MIOpen operators that PyTorch does not call directly.
 
-The operators are MIOpen's tensor operations (e.g. the sum of two tensors), bias, and batch norm fused with
-ReLU. MIOpen's RNN and convolutions use the tensor operations.
+Only the driver capi, which calls MIOpen without torch, runs these checks.
 """
 
 from __future__ import annotations

@@ -29,13 +29,9 @@ Calls = dict[str, Callable[[], Any]]
 
 
 def throughput(context: CheckContext) -> CheckResult:
-    """Measure the seconds of each direction, and of forward plus backward by autograd.
+    """Measure the seconds of each convolution direction, and of forward plus backward by autograd.
 
-    The result has the median and the 10th and 90th percentile. Yardsticks take turns with convolution: a
-    matrix product, a copy and, on request, naive im2col.
-
-    Before that, convolution is measured alone, and these times are sent to the controller. The controller
-    uses these times if a yardstick crashes or hangs.
+    For comparison, also measure a matrix product, a copy and, on request, naive im2col.
     """
     operands = operands_on_device(context)
     own = _calls(context, run, operands)
@@ -52,6 +48,7 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
             for _ in range(_WARM_UP):
                 call()
     answer = CheckResult(timings=_measure_in_turn(context, own, {}, 0))
+    # The controller uses these times if a yardstick crashes or hangs.
     context.send_preliminary(answer)
     candidates = {name: partial(make, context) for name, make in YARDSTICKS.items()}
     if context.naive and has_naive(problem):
@@ -97,9 +94,9 @@ def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operan
 
 
 def _try_yardstick(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
-    """Make a yardstick, run it twice, and return it.
+    """Make a yardstick, and run it twice.
 
-    Raise DeviceFailure if the yardstick fails, and NotApplicable if it takes too long.
+    Raise DeviceFailure if the yardstick fails, and NotApplicable if a run takes too long.
     """
     context.report_phase("yardstick")
     with context.under_setting():
@@ -115,11 +112,9 @@ def _try_yardstick(context: CheckContext, make: Callable[[], Yardstick]) -> Yard
 
 
 def _measure_in_turn(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
-    """Measure each call in ``own`` (convolution) and in ``beside`` (yardsticks), and return the timings.
-
-    The calls take turns, so that a change of the device's clock affects all of them.
-    """
+    """Measure convolution (``own``) and yardsticks (``beside``) in turn for ``at_least`` seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
+    # The calls take turns, so that a change of the device's clock affects all of them.
     rounds, ends = 0, time.perf_counter() + at_least
     with context.under_setting():
         while rounds < _LEAST or time.perf_counter() < ends:
@@ -134,25 +129,17 @@ def _measure_in_turn(context: CheckContext, own: Calls, beside: Calls, at_least:
 
 
 def _run_turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
-    """Run a call several times in a row, and return the seconds of each run.
-
-    If there are several runs, the first is dropped, because the previous call has left other data in the
-    caches.
-    """
+    """Repeat a call for some milliseconds, and return the seconds of the runs."""
     ends = time.perf_counter() + _TURN
     seconds = [_timed(context, call)]
     while time.perf_counter() < ends:
         seconds.append(_timed(context, call))
+    # Before the first run, the previous call has left other data in the caches.
     return seconds[1:] or seconds
 
 
 def start_up(context: CheckContext) -> CheckResult:
-    """Measure the first call of a problem in this process, and further calls.
-
-    The first call includes search, compilation and loading. Each call runs all directions, or only the
-    requested direction. The controller decides if databases and caches are empty or filled when the process
-    starts.
-    """
+    """Time the first convolution in this process, including search and compilation, and later calls."""
     import torch
 
     problem, operands = context.the_problem, operands_on_device(context)

@@ -1,5 +1,4 @@
-"""Checks that train a small CNN for two steps: in the requested dtype, under autocast, or in
-channels-last."""
+"""Checks that train a small CNN for two steps."""
 
 from __future__ import annotations
 
@@ -19,23 +18,19 @@ AUTOCAST_LIMITS: Mapping[str, float] = {"float16": 4e-4, "bfloat16": 2e-3}
 
 
 def training_step(context: CheckContext) -> CheckResult:
-    """Train for two steps of SGD, and compare weights and losses to the same training in fp64 on the CPU."""
+    """Train in the requested dtype, and compare weights and losses to fp64 on the CPU."""
     return _against_fp64(context, plain(context.dtype), LAYER_LIMITS[context.dtype_name])
 
 
 def autocast_step(context: CheckContext) -> CheckResult:
-    """Train for two steps in fp32 under autocast to the requested dtype, with the loss scaled by a
-    GradScaler."""
+    """Train in fp32 under autocast to the requested dtype, with loss scaling."""
     return _against_fp64(
         context, autocast(context.backend.device_type, context.dtype), AUTOCAST_LIMITS[context.dtype_name]
     )
 
 
 def channels_last_step(context: CheckContext) -> CheckResult:
-    """Train for two steps in the requested dtype, with network and images in channels-last format.
-
-    In this format, PyTorch or the vendor library may select other kernels.
-    """
+    """Train in channels-last format, for which PyTorch can select other kernels."""
     import torch
 
     form = torch.channels_last

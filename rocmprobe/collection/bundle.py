@@ -1,7 +1,7 @@
-"""Format of a bundle: one run in one zip file, for a public repository of results (docs/sharing-results.md).
+"""Format of a bundle: a zip file with one run, for a public repository (docs/sharing-results.md).
 
-A bundle contains the run's journal, the results derived from the journal, and a manifest with the hash of
-each file. Bundles of the same files are equal byte for byte.
+A bundle contains the journal, the results, and a manifest with hashes. Bundles of the same files are equal
+byte for byte.
 """
 
 from __future__ import annotations
@@ -65,17 +65,16 @@ class Bundle:
 
     @property
     def place(self) -> str:
-        """Path of the bundle in a repository's folder of bundles, "CHIP/SHA256.zip"."""
         return place_of(self.chip, self.sha256)
 
 
 def place_of(chip: str, sha256: str) -> str:
-    """Return the path of a bundle in a repository's folder of bundles, "CHIP/SHA256.zip"."""
+    """Return the path of a bundle in a repository, "CHIP/SHA256.zip"."""
     return f"{chip}/{sha256}.zip"
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return the content of a zip file of ``files``, in the order of ``LARGEST_FILES``."""
+    """Pack ``files`` and return the content of the zip file."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for name in LARGEST_FILES:
@@ -85,9 +84,9 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """Return the content of each file of a bundle, by name.
+    """Return the files of a bundle by name.
 
-    Check the sizes before unpacking. Raise Refused if a file is larger than ``LARGEST_FILES`` allows.
+    Raise Refused if the bundle is damaged, too large or incomplete.
     """
     if len(content) > LARGEST:
         raise Refused(f"larger than {LARGEST:,} bytes")
@@ -151,13 +150,13 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
 
 
 def document(data: Any) -> bytes:
-    """Return JSON data as the content of a file in a bundle."""
+    """Encode JSON data for a file in a bundle."""
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace")
 
 
 def wrong_label(label: str) -> Optional[str]:
-    """Return the reason why ``label`` is invalid, or None if the label is valid."""
+    """Return the reason why ``label`` is invalid, or None."""
     if label and not LABEL.fullmatch(label):
         return "a label has up to 40 letters, digits, spaces, full stops, hyphens and underscores"
     return None

@@ -1,8 +1,4 @@
-"""The table of a collection as one document: cells, configurations, outliers, changes and machines.
-
-The store yields each row once, ordered by machine, device, question and time. To save memory, only the latest
-state of each machine in each cell, and the changes on each machine, are kept.
-"""
+"""The content of table.json: cells, configurations, outliers, changes and machines."""
 
 from __future__ import annotations
 
@@ -33,10 +29,7 @@ _UNSTEADY = 2
 
 
 class CellKey(NamedTuple):
-    """Key of a cell: the store's ids of a chip, a stack and a question.
-
-    Machines are compared only with other machines of the same cell.
-    """
+    """Key of a cell of the table: ids of chip, software stack and question in the store."""
 
     chip: int
     stack: int
@@ -87,10 +80,9 @@ def document(store: Store, read: Read) -> dict[str, Any]:
 
 
 class _Past:
-    """History of one machine's device in one cell.
+    """History of one device in one cell of the table.
 
-    ``row`` is the latest row with a result, else the latest row. ``turns`` counts the changes of state, and
-    ``since`` counts the runs since the last change.
+    ``turns`` counts the changes of state, and ``since`` the runs since the last change.
     """
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
@@ -129,11 +121,9 @@ def _take(
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
-    """Add ``rows`` to the data of the table: ``cells``, ``changes`` and ``places``.
+    """Add rows of one device and question, sorted by time, to ``cells``, ``changes`` and ``places``.
 
-    All rows must have the same machine, device and question, and be sorted by time. ``changes`` gets a tuple
-    for each change of state between two runs, e.g. from "pass" to "wrong". ``places`` maps (machine, device,
-    chip, stack) to the latest run's (number in order of time, facts).
+    ``places`` maps (machine, device, chip, stack) to (number, facts) of the latest run.
     """
     # Compare only rows about the same problems.
     befores: dict[int, StoredRow] = {}
@@ -218,9 +208,7 @@ class _Order:
 
 
 def _machine_names(machines: list[MachineIdentity]) -> list[str]:
-    """Return a name for each machine: its label, e.g. "lab", or "lab 2" if several machines have this
-    label.
-    """
+    """Return a unique name for each machine: its label, e.g. "lab", or a numbered label, e.g. "lab 2"."""
     labels = Counter(machine.label for machine in machines)
     return [
         machine.label if machine.label and labels[machine.label] == 1
@@ -234,10 +222,7 @@ def _question(order: _Order, number: int) -> dict[str, str]:
 
 
 def _states(found: dict[tuple[int, int], LatestState]) -> tuple[dict[str, int], int]:
-    """Return the number of machines by state, and the total number of machines.
-
-    A machine with two GPUs in different states counts under both states.
-    """
+    """Return the number of machines in each state, and the total number of machines."""
     by_state: dict[str, set[int]] = {}
     for (machine, _), seen in found.items():
         by_state.setdefault(seen.state, set()).add(machine)
@@ -257,7 +242,7 @@ def _cell(order: _Order, cell: CellKey, found: _Sum) -> dict[str, Any]:
 
 
 def _telling(name: str) -> tuple[int, str]:
-    """Return the sort key of the fact ``name``. Facts in ``_TELLING`` come first."""
+    """Return a sort key that puts the facts in ``_TELLING`` first."""
     return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 

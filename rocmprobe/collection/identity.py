@@ -1,6 +1,6 @@
-"""Identity of results: questions, chips, stacks and machines, and their names in a repository of results.
+"""Identity of questions, chips, software stacks and machines, and their names in a repository.
 
-A GPU is given as a mapping from fact names to facts. A CPU is given as an empty mapping.
+A GPU is a mapping from fact names to facts. A CPU is an empty mapping.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_GPUS = 64
 
 
 class Question(NamedTuple):
-    """A question that a test answers: setting, caller, check, dtype and direction, without the problem.
+    """A question that tests answer, e.g. whether float32 convolution works under the setting ``default``.
 
-    ``caller`` is the program that calls the vendor library: "torch" or "capi".
+    ``caller`` is the driver, "torch" or "capi".
     """
 
     setting: str
@@ -41,7 +41,7 @@ class Question(NamedTuple):
 
 
 class Chip(NamedTuple):
-    """A chip. Two machines are compared only if all fields of their chips are equal."""
+    """Identity of a GPU or CPU."""
 
     isa: str
     pci_id: str
@@ -69,11 +69,7 @@ class System(NamedTuple):
 
 
 class MachineIdentity(NamedTuple):
-    """Properties that distinguish machines.
-
-    With a label, ``gpus`` has only native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty.
-    Without a label, ``gpus`` also has compute units and VRAM.
-    """
+    """Properties that distinguish machines. With a label, kernel, driver and GPU details are left out."""
 
     label: str
     gpus: tuple[tuple[str, ...], ...]
@@ -90,7 +86,7 @@ def machine_of(system: System, label: str, simulated: str) -> MachineIdentity:
 
 
 def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
-    """Return the system of a run. If there is no GPU, the CPU identifies the machine."""
+    """Return the system of a run. If there is no GPU, describe the CPU instead."""
     found = tuple(sorted(tuple(word(gpu, name) for name in GPU_IDENTITY) for gpu in gpus[:_MOST_GPUS]))
     driver = word(facts, "amdgpu.version") or word(facts, "amdgpu.origin")
     if not found:
@@ -100,18 +96,16 @@ def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
 
 @lru_cache(maxsize=1024)
 def _clean(release: str) -> str:
-    """Return the redacted release of an OS kernel. Users can put e.g. a host name into the release."""
+    # Users can put e.g. a host name into the release of an OS kernel.
     return redacted_text(release)
 
 
 def gpu_of(
     gpus: Sequence[Facts], device: str, native_isa: Optional[str], target: Optional[Mapping[str, Any]]
 ) -> Facts:
-    """Return the facts of the GPU behind a device such as "cuda:1", or no facts if the device is the CPU.
+    """Return the facts of the GPU that ``device`` (e.g. "cuda:1") names, or {} for the CPU.
 
-    ``target`` is the run's entry for the device, or None if the results have no entry. Only GPUs with the
-    device's vendor and ``native_isa`` match. If several GPUs match, choose by the name in ``target``, then by
-    the number in ``device``.
+    ``target`` is the device's entry in the results, or None.
     """
     backend = target.get("backend") if target else None
     if device == "cpu" or backend == "onednn":
@@ -131,7 +125,6 @@ def gpu_of(
 
 
 def chip_of(gpu: Facts, device: str, native_isa: Optional[str], facts: Facts) -> Chip:
-    """Return the chip of a device."""
     if not gpu and not native_isa:
         return Chip("cpu" if device == "cpu" else "", "", "", word(facts, "cpu.name"))
     isa = text(native_isa or word(gpu, "native_isa"), 40)
@@ -150,21 +143,18 @@ _PLACES = {part: {name: place for place, name in enumerate(names)} for part, nam
 
 
 def word_order(part: str, name: str) -> tuple[int, str]:
-    """Return the sort key of ``name`` (e.g. "float16"), a value of the question's ``part`` ("dtype")."""
+    """Return a sort key for ``name`` (e.g. "float16") among the values of ``part`` (e.g. "dtype")."""
     places = _PLACES[part]
     return places.get(name, len(places)), name
 
 
 def in_order(question: Question) -> tuple[tuple[int, str], ...]:
-    """Return the sort key of a question. The setting ``default`` comes first.
-
-    Checks are sorted as in ``CHECKS``.
-    """
+    """Return a sort key for a question."""
     return tuple(word_order(part, name) for part, name in zip(Question._fields, question))
 
 
 def chip_name(native_isa: Any, device: str) -> str:
-    """Return a chip's folder name: the chip's native ISA, else "cpu", "nvidia" or "unknown"."""
+    """Return the folder name of a chip: a native ISA, "cpu", "nvidia" or "unknown"."""
     if isinstance(native_isa, str) and _ISA.fullmatch(native_isa):
         return native_isa
     return "cpu" if device.partition(":")[0] == "cpu" else "nvidia" if not native_isa else "unknown"
@@ -173,7 +163,7 @@ def chip_name(native_isa: Any, device: str) -> str:
 def stack_name(facts: Facts, gpu: Facts) -> str:
     """Return a stack's folder name, e.g. "torch-2.12.0-rocm10.1.0-as-gfx1030".
 
-    If an override changes the chip's effective ISA, the name ends with "-as-" and this ISA.
+    The ending "-as-ISA" means that an override changes the chip's ISA.
     """
     torch, miopen = _text_or_none(facts, "torch.version"), _text_or_none(facts, "capi.miopen")
     hip = _text_or_none(facts, "capi.hip") or _text_or_none(facts, "hip.version")
@@ -188,7 +178,7 @@ def stack_name(facts: Facts, gpu: Facts) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Return ``name`` with only lower-case letters, digits, full stops and hyphens, for paths and URLs."""
+    """Return ``name`` in a form that is safe in paths and URLs."""
     safe = _UNSAFE.sub("-", name.lower())[:_LONGEST_NAME].strip("-.")
     return re.sub(r"\.{2,}", ".", safe) or "unknown"
 
@@ -224,10 +214,7 @@ def _value(facts: Facts, name: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Return ``value`` if it is a text, a number or None. Return other values as JSON text.
-
-    An untrusted journal can contain values of any type.
-    """
+    """Return ``value``, or its JSON text if ``value`` is a list or a mapping."""
     return value if value is None or isinstance(value, (str, int, float)) else one_line(json.dumps(value))
 
 

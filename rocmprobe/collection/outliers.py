@@ -1,10 +1,8 @@
-"""Machines that should behave alike but differ, and the facts that only the differing machines have.
+"""Machines whose results differ from those of equal machines, and facts that can explain this.
 
-Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
-a question if its state differs from the state of most machines with the same tested problems. This majority
-has at least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier
-if its result is flaky or changed more than once. A state that also occurred on a flaky or changing machine in
-the cell makes no machine an outlier.
+Machines are equal if they have the same chip and software stack. An outlier differs from the majority, which
+has at least ``FEWEST`` machines and the fraction ``SHARE`` of all. Machines with changing results are no
+outliers.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ Unit = tuple[int, int]
 class LatestState(NamedTuple):
     """The latest state of a machine's device in a cell.
 
-    ``states`` are all states of the device if its state changed repeatedly, else empty. ``asked`` identifies
-    the set of tested problems.
+    If results are unsteady, ``states`` has all states of the device. ``asked`` identifies the set of tested
+    problems.
     """
 
     state: str
@@ -39,7 +37,7 @@ class LatestState(NamedTuple):
 
 @dataclass
 class MachineGroup:
-    """Machines that should behave alike, with their states by question."""
+    """Machines with the same chip and software stack, with their states by question."""
 
     chip: int
     stack: int
@@ -48,9 +46,7 @@ class MachineGroup:
 
 
 class Difference(NamedTuple):
-    """A question for which outliers have the state ``state`` and the majority of the machines has another
-    state.
-    """
+    """A question for which outliers have another state than the majority."""
 
     question: int
     state: str
@@ -62,7 +58,7 @@ class Difference(NamedTuple):
 class SeparatingFact(NamedTuple):
     """A fact whose ``value`` only the outliers have.
 
-    ``others`` has the three most common values on other machines, each with its number of machines.
+    ``others`` are the most common values on other machines, with numbers of machines.
     """
 
     name: str
@@ -121,10 +117,7 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 
 
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
-    """Return the facts whose value is the same on all of ``own`` and different on all of ``rest``.
-
-    Leave out a fact with more than ``max(1, len(rest) / 2)`` different values on ``rest``.
-    """
+    """Return the facts that have one value in ``own``, which does not occur in ``rest``."""
     found = []
     for name in sorted(
         {name for facts in own for name in facts} | {name for facts in rest for name in facts}
@@ -134,6 +127,7 @@ def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> 
         if len(values) != 1 or not others or values & set(others):
             continue
         (value,) = values
+        # A fact with many different values explains nothing.
         if len(others) > 1 and len(others) > len(rest) / 2:
             continue
         found.append(

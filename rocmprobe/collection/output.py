@@ -1,4 +1,4 @@
-"""Writers for the table's other formats: CSV and Parquet with all rows, and Markdown for a CI job."""
+"""Writers for CSV, Parquet and Markdown."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ class Writable(Protocol):
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], stream: Writable) -> None:
-    """Write CSV with a header.
-
-    Put an apostrophe before text that a spreadsheet would read as a formula.
-    """
+    """Write CSV with a header. An apostrophe protects text that a spreadsheet would read as a formula."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
@@ -54,7 +51,7 @@ def _cell(value: Any) -> Any:
 
 
 def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write Parquet to a temporary file next to ``path``, then rename the file to ``path``.
+    """Write a Parquet file atomically.
 
     Raise BadInput if pyarrow is missing, and OSError if the file cannot be written.
     """
@@ -75,7 +72,7 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 
 def markdown(table: Mapping[str, Any]) -> str:
-    """Return the content of table.json as Markdown, without the cells."""
+    """Return a summary of table.json as Markdown."""
     return "\n\n".join(filter(None, _blocks(table))) + "\n"
 
 

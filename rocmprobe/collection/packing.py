@@ -1,7 +1,6 @@
-"""Functions that pack a run into a bundle, and that check a bundle before a repository accepts it.
+"""Functions that pack a run into a bundle and check bundles (docs/sharing-results.md).
 
-A check computes the results and the manifest from the bundle's journal, and compares both with the files in
-the bundle. A check cannot prove that the journal is true (docs/sharing-results.md).
+A check derives the results from the journal, and compares them with the files in the bundle.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ _AGAIN = "make it again with `rocmprobe submit`"
 def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bundle, bool]:
     """Return a bundle of the run at ``source``, and True if the run was recorded with redaction.
 
-    Raise BadInput if there is no run, if the run was simulated, or if its results.json does not match its
-    journal. If the run is partial, raise BadInput unless ``partial`` is true.
+    ``partial`` allows an incomplete run. Raise BadInput if the run is missing, simulated or edited.
     """
     if why := wrong_label(label):
         raise BadInput(f"--label: {why}")
@@ -115,7 +113,7 @@ def _redaction_of_another_machine(raw: Mapping[str, bytes]) -> Callable[[Any], A
 
 
 def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
-    """Return a record after ``redaction``, without the boot id and without the path of the run's folder."""
+    """Redact a record, and remove the boot id and the path of the run's folder."""
     record = redaction(record)
     if not isinstance(record, dict):
         return record
@@ -140,8 +138,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Return the bundle at ``path``. Raise Refused if the bundle is not accepted.
 
-    Accept a partial run only if ``partial`` is true. ``accepted`` is True if a repository already has the
-    bundle. Then findings and recommendations of an older rocmprobe can differ from those of this version.
+    ``partial`` allows an incomplete run. ``accepted`` allows findings that an older rocmprobe made, for a
+    bundle that a repository already has.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -186,9 +184,9 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
 
 
 def derive(files: Mapping[str, bytes]) -> Results:
-    """Return the results that rocmprobe derives from the journal and the sensor samples in ``files``.
+    """Derive the results from the journal and the sensor samples in ``files``.
 
-    Raise BadInput if the journal is not the journal of a run.
+    Raise BadInput if the journal is invalid.
     """
     with tempfile.TemporaryDirectory(prefix="bundle-") as name:
         folder = Path(name)
@@ -244,7 +242,7 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 
 
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return results without the keys in ``JUDGED``, and outcomes without ``expected``."""
+    """Return the measured part of results, without judgements."""
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
     return kept
@@ -258,9 +256,9 @@ def _unexpected(outcome: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(found: Any, right: Any, older: bool = False) -> Optional[str]:
-    """Return the first place where two JSON values differ, with both values, or None if the values are equal.
+    """Describe the first difference between two JSON values, or return None if they are equal.
 
-    If ``older``, ``found`` can lack keys that a later version of rocmprobe added.
+    If ``older``, ``found`` can lack keys.
     """
     return next(_differences(found, right, older, ()), None)
 
@@ -298,10 +296,7 @@ def _shown(place: tuple[str, ...]) -> str:
 
 
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
-    """Raise Refused if a file contains an identifier that redaction would remove.
-
-    The error message names the place, but not the identifier.
-    """
+    """Raise Refused if a file contains an identifier that redaction would remove."""
     records: list[tuple[str, Any]] = [(RESULTS, data), (MANIFEST, about)]
     for name in (JOURNAL, SAMPLES):
         for number, row in enumerate(files.get(name, b"").split(b"\n")[:-1], 1):
@@ -316,7 +311,7 @@ def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> Non
 
 
 def misplaced(folder: Path) -> list[tuple[Path, str]]:
-    """Return the files that do not belong in a repository's folder of bundles, each with the reason."""
+    """Return the files that must not be in a repository's folder of bundles, each with the reason."""
     found = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts

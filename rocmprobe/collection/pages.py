@@ -1,8 +1,4 @@
-"""Pages of a collection: a table as one HTML file, and a folder of static pages from bundles.
-
-The same input gives the same pages. Untrusted text is escaped by the templates, or is included as JSON and
-shown as plain text by the table's script.
-"""
+"""HTML pages: the table of a collection, and a site with the bundles of a repository."""
 
 from __future__ import annotations
 
@@ -51,7 +47,7 @@ _SHOWN = ("convolution", "batch-norm", "training-step")
 
 
 def table_page(table: Mapping[str, Any], title: str = "rocmprobe: what works where") -> str:
-    """Return the HTML page of a table made by ``document.document``."""
+    """Return a table from ``document.document`` as an HTML page."""
     script = asset(_PACKAGE, "table.js")
     return _templates().get_template("table.html.jinja").render(
         title=title,
@@ -78,7 +74,7 @@ def table_page(table: Mapping[str, Any], title: str = "rocmprobe: what works whe
 
 
 def chip_words(chip: Mapping[str, str]) -> str:
-    """Return a description of a chip in one line: the known parts of ISA, name, PCI id and revision."""
+    """Describe a chip in one line."""
     known = (chip["isa"] or "unknown chip", chip["name"], _identity(chip))
     return " · ".join(filter(None, known))
 
@@ -89,9 +85,7 @@ def _identity(chip: Mapping[str, str]) -> str:
 
 
 def stack_words(stack: Mapping[str, str]) -> str:
-    """Return a description of a stack in one line: the known versions, and the value of
-    HSA_OVERRIDE_GFX_VERSION if it is set.
-    """
+    """Describe a software stack in one line."""
     parts = [
         f"{name} {stack[key]}"
         for key, name in (("torch", "torch"), ("rocm", "ROCm"), ("miopen", "MIOpen"))
@@ -105,7 +99,7 @@ def stack_words(stack: Mapping[str, str]) -> str:
 
 
 def question_words(question: Mapping[str, str]) -> str:
-    """Return a description of a question in one line. The caller is named only if it is not torch."""
+    """Describe a question in one line."""
     caller = question["caller"] if question["caller"] != "torch" else ""
     words = (question["check"], question["dtype"], question["direction"], caller)
     return f"{question['setting']}: " + " ".join(filter(None, words))
@@ -124,11 +118,7 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 
 
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the recommendations by chip and stack.
-
-    A recommendation for training in a single dtype is included only if it differs from the recommendation for
-    all dtypes.
-    """
+    """Return the recommendations for all dtypes, and those for a single dtype that differ."""
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}
     for each in table["configurations"]:
@@ -190,7 +180,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells in a compact form: lists of texts, and cells with indexes into these lists."""
+    """Return the cells in a compact form, with indexes into lists of texts."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields
@@ -224,10 +214,10 @@ def _embedded(data: Any) -> Markup:
 def write_site(
     bundles: Iterable[tuple[Path, Bundle]], folder: Path, repository: str = "", raw: str = ""
 ) -> None:
-    """Write the pages of ``bundles`` (pairs of path and bundle) to ``folder``, replacing earlier pages.
+    """Write the pages of ``bundles`` to ``folder``, replacing earlier pages.
 
-    If ``raw`` is empty, the bundles are copied next to the pages. Raise BadInput if ``folder`` has content
-    that ``write_site`` did not write, and OSError if a page cannot be written.
+    ``raw`` is the URL of the bundles. If ``raw`` is "", copy the bundles into ``folder``. Raise BadInput if
+    ``folder`` has other content, and OSError if a page cannot be written.
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):

@@ -1,7 +1,6 @@
-"""Reader that turns a results.json into rows of the table: devices, questions, states and recommendations.
+"""Reader that turns a results.json into rows of the table.
 
-Only the needed keys of a file are decoded, because this is much faster than decoding all keys. A file is
-accepted if the decoded keys have the expected types. Other keys are not checked.
+For speed, only the needed keys are decoded and checked.
 """
 
 from __future__ import annotations
@@ -63,18 +62,15 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-
 
 
 class Joined(Refused):
-    """The file lists the runs of several Python environments and has no outcomes itself."""
+    """Raised for a file that joins the runs of several Python environments."""
 
 
 class Simulated(Refused):
-    """The results come from a simulated machine."""
+    """Raised for results of a simulated machine."""
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct type that decodes only the fields ``names`` of ``kind``, a class of results.
-
-    ``types`` adds fields, or overrides the type of a field in ``kind``.
-    """
+    """Return a struct type with the fields ``names`` of ``kind``. ``types`` adds or overrides fields."""
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
     return msgspec.defstruct(kind.__name__, fields)
@@ -121,11 +117,7 @@ _DECODER = msgspec.json.Decoder(_RESULTS)
 
 
 class TableRow(NamedTuple):
-    """The worst outcome among the problems of one question, and the number of problems.
-
-    ``asked`` is a hash of the problems. Rows are compared only if their hashes are equal, because a run with
-    more problems can find more failures.
-    """
+    """The worst outcome of a question over all tested problems. ``asked`` is a hash of the problems."""
 
     question: Question
     state: str
@@ -146,7 +138,7 @@ class TableAdvice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """A tested device of a run. ``facts`` are the facts that can explain a difference between machines."""
+    """A tested device of a run. ``facts`` can explain differences between machines."""
 
     device: str
     chip: Chip
@@ -169,10 +161,10 @@ class TableRun(NamedTuple):
 
 
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
-    """Return the rows of a results.json.
+    """Return the content of a results.json as rows.
 
-    Raise Refused if the content is not accepted: Simulated for a simulated machine, unless ``simulated`` is
-    true, and Joined for a file that joins several runs.
+    Raise Joined if the file joins several runs. Raise Simulated for a simulated machine if ``simulated`` is
+    False. Raise Refused if the file is invalid.
     """
     try:
         data: Results = _DECODER.decode(content)
@@ -206,7 +198,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun
 
 
 class Tested(NamedTuple):
-    """The machine of a run, with the facts of the GPU behind each tested device."""
+    """The machine of a run, with the GPU facts of each tested device."""
 
     facts: Facts
     gpus: Mapping[str, Facts]
@@ -214,7 +206,7 @@ class Tested(NamedTuple):
 
 
 def tested(whole: Results) -> Tested:
-    """Return the machine and the tested devices of a run. The devices are sorted as in the run's targets."""
+    """Return the machine and the tested devices of a run."""
     data: Results = msgspec.convert(to_json(whole), _RESULTS)
     gpus = {}
     for device, target in _targets(data).items():

@@ -1,8 +1,4 @@
-"""Reader for the results that a user names: by files, folders, patterns, archives or a list.
-
-Only one file is in memory at a time. If a file cannot be read, the search continues, and the file's
-``Source`` has the reason instead of the content.
-"""
+"""Search for results in files, folders, archives and patterns."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ _DAMAGED = (
 
 
 class Refused(Exception):
-    """Raised if a file is not accepted. The message is the reason in one line, without the file's name."""
+    """Raised if a file is not accepted. The message does not name the file."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(message(reason))
@@ -49,7 +45,7 @@ class Refused(Exception):
 class Source:
     """The content of one file, or the reason why the file is refused.
 
-    ``name`` is the path of the file, or ARCHIVE:MEMBER for a member of an archive.
+    ``name`` is a path, or ARCHIVE:MEMBER.
     """
 
     name: str
@@ -63,10 +59,10 @@ def _refused(name: str, reason: str) -> Source:
 
 
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
-    """Yield the files behind ``names`` (files, folders, archives or patterns), in the order of ``names``.
+    """Yield the files behind ``names``, which are files, folders, archives or patterns.
 
-    If ``by_folder``, the name of a folder is the machine's label. In a folder or archive, use the first
-    folder inside. For a file, use the folder that contains the file.
+    If ``by_folder``, the name of a folder is the machine's label: the first folder inside a folder or
+    archive, or the folder of a file.
     """
     for name in names:
         if os.path.exists(name):
@@ -82,7 +78,7 @@ def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
 
 
 def listed(stream: BinaryIO) -> list[str]:
-    """Return the names in a list: one per line, or each followed by NUL as printed by `find -print0`."""
+    """Read a list of names, separated by newlines or by NUL (``find -print0``)."""
     content = stream.read(LARGEST_FILE)
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [os.fsdecode(name) for name in names if name.strip()]

@@ -1,10 +1,4 @@
-"""A temporary SQLite file with the rows of all runs, sorted on disk.
-
-Files can come in any order, but changes on a machine must be found in the order of time. SQLite is in the
-standard library and limits its memory to its cache (docs/sharing-results.md has a measurement). Only the
-identities of machines, chips, stacks and questions are kept in memory. Their number hardly grows with the
-number of files.
-"""
+"""A temporary SQLite file that sorts the rows of all runs on disk, to save memory."""
 
 from __future__ import annotations
 
@@ -47,7 +41,7 @@ CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTE
 
 
 class StoredRow(NamedTuple):
-    """One row: the store's ids of the machine, device, question, chip, stack, run and facts."""
+    """A row of the table, with ids of the machine, device, question, chip, stack, run and facts."""
 
     machine: int
     device: int
@@ -67,7 +61,7 @@ class StoredRow(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """One run: its file, date, version and machine."""
+    """A run in the store."""
 
     id: int
     sha256: str
@@ -89,9 +83,9 @@ def _system(content: str) -> System:
 
 
 class Changed(NamedTuple):
-    """Changed states on a device between two runs, and the facts of both runs.
+    """Changes on a device between two runs, and the facts of both runs.
 
-    Each item of ``states`` is (earlier state, later state, question).
+    An item of ``states`` is (earlier state, later state, question).
     """
 
     device: int
@@ -167,10 +161,7 @@ class Store:
         return self._devices.values
 
     def add(self, run: TableRun, name: str) -> bool:
-        """Add the rows of a run.
-
-        Return False without adding if a file with the same content was added before.
-        """
+        """Add the rows of a run. Return False if a file with the same content was added before."""
         known = self._base.execute("SELECT 1 FROM run WHERE sha256 = ?", (run.sha256,)).fetchone()
         if known:
             return False
@@ -238,14 +229,11 @@ class Store:
             yield StoredRow._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
 
     def changed(self, changes: Sequence[tuple[Any, ...]]) -> None:
-        """Add changes of state, each in the column order of the SQL table ``change``."""
+        """Add changes of state, as rows of the SQL table ``change``."""
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield the last ``most`` changes on ``machine``, the latest first.
-
-        All states of a device that changed between the same two runs count as one change.
-        """
+        """Yield the last ``most`` changes on ``machine``, the latest first."""
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
             "JOIN run ON run.id = change.after WHERE change.machine = ? "
@@ -264,7 +252,7 @@ class Store:
             )  # fmt: skip
 
     def number_of_changes(self) -> dict[int, int]:
-        """Return the number of changes by machine, counted as in ``changes``."""
+        """Return the number of changes on each machine."""
         self._base.execute("CREATE INDEX IF NOT EXISTS of_machine ON change (machine, device, before, after)")
         return dict(
             self._base.execute(
@@ -274,7 +262,7 @@ class Store:
         )
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Yield every row, in order of addition, as a mapping with the keys ``output.COLUMNS``."""
+        """Yield each row as a mapping with the keys ``output.COLUMNS``."""
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, run.name, run.sha256, run.started, run.rocmprobe, run.partial, run.system, "
@@ -329,9 +317,7 @@ class Store:
 
 @dataclass
 class Read:
-    """Number of files that were read or refused, and the reasons of the first refusals (at most
-    ``NAMED``).
-    """
+    """Counts of files, and the reasons of the first refusals."""
 
     files: int = 0
     results: int = 0
@@ -345,11 +331,7 @@ class Read:
 def gather(
     sources: Iterable[Source], store: Store, simulated: bool = False, refuse: Callable[[str], None] = print
 ) -> Read:
-    """Add every results file to ``store`` and return counts.
-
-    ``refuse`` is called with one line for each of the first ``PRINTED`` refused files, and with one line
-    about the number of further refusals.
-    """
+    """Add all files to ``store`` and return counts. Call ``refuse`` with messages about refused files."""
     read = Read()
     for source in sources:
         read.files += 1
@@ -379,7 +361,7 @@ def gather(
 
 
 def _short_name(name: str) -> str:
-    """Return the last three parts of a path, redacted, because a path can contain a user's name."""
+    """Return the redacted last parts of a path."""
     return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
 
 

@@ -1,7 +1,4 @@
-"""Bundles combined for the public pages, by chip, stack and question.
-
-Newer submissions do not replace older submissions.
-"""
+"""Bundles grouped by chip, software stack and question, for the public pages."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class Recommended:
 
 @dataclass(frozen=True)
 class Submission:
-    """A bundle's metadata, without the results, to save memory."""
+    """Metadata of a bundle."""
 
     path: Path
     sha256: str
@@ -63,15 +60,15 @@ class Submission:
     label: str
 
     def address(self, raw: str) -> str:
-        """Return the URL of the bundle."""
+        """Return the URL of the bundle below the URL ``raw``."""
         return f"{raw}/{place_of(self.chip, self.sha256)}"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a submission for one chip and stack.
+    """The results of one device in a submission.
 
-    ``states`` has the worst state of each question. ``rungs`` maps each check to a group of checks in
+    ``states`` has the worst state of each question. ``rungs`` maps each check to a group in
     ``results.RUNGS``.
     """
 
@@ -92,7 +89,7 @@ class Answer:
 
 
 def works(state: str) -> Optional[bool]:
-    """Return True if a state proves success, False if it proves failure, and None if it proves neither."""
+    """Return True if ``state`` proves success, False if it proves failure, else None."""
     # If the machine died, `_state` has replaced the state with "hang".
     meaning = state_of(state, RUN_DIED)
     return meaning.works if meaning.learned else None
@@ -143,11 +140,7 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state that proves success or failure of the device.
-
-    If there is no such state, return the worst of all states. For an expected failure, use
-    ``expected.state``. If the machine died during a case, return "hang".
-    """
+    """Return the worst state, preferably one that proves success or failure."""
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # An aborted run proves nothing about the device, but a death of the machine does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
@@ -188,7 +181,7 @@ class Backing:
 
     @property
     def machines(self) -> int:
-        """Number of machines. All machines with the same label count as one."""
+        """Number of machines. Machines with the same label count once."""
         return len({each.machine.label or each.machine for each in self.answers})
 
     @property
@@ -202,7 +195,7 @@ class Backing:
 
 @dataclass(frozen=True)
 class Cell:
-    """A question about a chip and stack, with the answers by state, the worst state first."""
+    """The answers to one question by state, the worst state first."""
 
     question: Question
     by_state: Mapping[str, Backing]
@@ -224,7 +217,7 @@ class Cell:
 
     @property
     def state(self) -> Optional[str]:
-        """Worst state that proves success or failure, or None if some submissions pass and others fail."""
+        """Worst state, or None if some submissions pass and others fail."""
         if self.differs:
             return None
         return next((state for state in self.by_state if works(state) is not None), next(iter(self.by_state)))
@@ -232,7 +225,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Advised:
-    """A recommendation, e.g. of the setting "vendor-off", and the submissions that made it."""
+    """A recommendation and the submissions that made it."""
 
     recommended: Recommended
     backing: Backing
@@ -240,7 +233,7 @@ class Advised:
 
 @dataclass(frozen=True)
 class StackPage:
-    """The submissions of one chip under one stack."""
+    """The submissions for one chip and software stack."""
 
     name: str
     backing: Backing
@@ -276,10 +269,7 @@ class StackPage:
 
     @cached_property
     def settings(self) -> Mapping[str, Setting]:
-        """Settings, sorted as in the newest submission.
-
-        If submissions describe a setting differently, the newest description is used.
-        """
+        """Settings by name, each from the newest submission that has it."""
         found: dict[str, Setting] = {}
         for answer in sorted(self.backing.answers, key=lambda each: each.date, reverse=True):
             for name, setting in answer.settings.items():
@@ -297,13 +287,13 @@ class StackPage:
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """Names of the settings whose environment variables each run determined for its machine."""
+        """Names of the settings whose environment variables were chosen on each machine."""
         asked = {cell.question.setting for cell in self.cells}
         return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
-        """All recommendations, sorted by the number of machines, most machines first."""
+        """Recommendations, starting with those of most machines."""
         found: dict[str, tuple[Recommended, list[Answer]]] = {}
         for answer in self.backing.answers:
             if answer.recommended:
@@ -313,12 +303,12 @@ class StackPage:
 
     @property
     def recommended(self) -> Optional[Recommended]:
-        """The recommendation, if all submissions with a recommendation agree, else None."""
+        """The recommendation, or None if submissions disagree."""
         return self.advised[0].recommended if len(self.advised) == 1 else None
 
     @property
     def vendor_library(self) -> Optional[bool]:
-        """True or False if all recommendations agree on the use of the vendor library, else None."""
+        """True if all recommendations use the vendor library, False if none does, else None."""
         said = {each.recommended.vendor_library for each in self.advised}
         return said.pop() if len(said) == 1 else None
 
@@ -329,7 +319,7 @@ class StackPage:
 
 @dataclass(frozen=True)
 class ChipPage:
-    """The submissions of one chip, by stack, the newest stack first."""
+    """The submissions for one chip, by software stack, the newest stack first."""
 
     name: str
     backing: Backing
@@ -367,12 +357,10 @@ def _at(order: tuple[str, ...], name: str) -> int:
 
 
 def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
-    """Return ``index.json``, which lists the JSON file and the stacks of each chip.
-
-    Do not rename keys, because other programs read this file.
-    """
+    """Return the content of ``index.json``, which lists all chips."""
     return {
         **_head(repository),
+        # Do not rename keys, because other programs read this file.
         "chips": {
             chip.name: {
                 "file": f"{chip.name}.json",
@@ -387,7 +375,7 @@ def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
 
 
 def chip_data(chip: ChipPage, raw: str, repository: str) -> dict[str, Any]:
-    """Return the JSON of a chip."""
+    """Return the content of a chip's JSON file."""
     return {
         **_head(repository),
         "chip": chip.name,

@@ -1,7 +1,6 @@
-"""Readers that return facts about the machine. This process does not import torch.
+"""Readers that return facts about this machine or about a recorded copy of ``/``.
 
-The readers work even if the ROCm installation is broken. They read files through a ``Tree``, so they can also
-read a recorded copy of ``/``.
+This process does not import torch.
 """
 
 from rocmprobe.detect.machine import detect

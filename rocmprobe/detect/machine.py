@@ -1,4 +1,4 @@
-"""Functions that run all readers of facts. If one reader fails, the other readers still run."""
+"""Functions that run all readers of facts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ def detect(
     environ: Optional[Mapping[str, str]] = None,
     python: Optional[torch_build.Python] = None,
 ) -> Machine:
-    """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
+    """Return the facts about the machine whose file system is ``root``. Never raise an exception.
 
-    ``environ`` defaults to this process's environment, or to {} for a recorded tree. ``python`` is the
-    interpreter whose torch is inspected, by default the running interpreter.
+    This process opens no GPU. ``environ`` defaults to this process's environment, or to {} for a recorded
+    tree. ``python`` is the interpreter whose torch is inspected, by default this interpreter.
 
-    Never raises an exception. If a reader fails, the error becomes the fact ``errors.<reader>``. On Windows
-    without WSL, GPUs are not detected, and ``python`` is ignored.
+    If a reader fails, the fact ``errors.<reader>`` has the error. On Windows, GPUs are not detected.
     """
     tree = Tree(Path(root))
     if environ is None:
@@ -87,10 +86,7 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Return the facts that determine torch's devices: GPUs, torch's build and environment variables.
-
-    Unlike ``detect``, this is fast and starts no program.
-    """
+    """Return the GPUs, torch's build and the environment variables, without starting a program."""
     tree = Tree(Path("/"))
     environ = os.environ if environ is None else environ
     devices = pci.read_devices(tree)
@@ -118,7 +114,6 @@ def _pci_order(gpu: Gpu) -> tuple[int, str]:
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the environment variables of ROCm and PyTorch that are set, sorted by name.
 
-    Include the variables of ``data/variables.toml`` and, to find misspelled names, every variable with a
-    similar prefix. Leave out variables whose name suggests a secret.
+    Misspelled names are included. Names that suggest a secret are left out.
     """
     return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}

@@ -1,6 +1,4 @@
-"""Devices with readable sensors, and their readings, from hwmon and sysfs alone.
-
-``find_devices`` searches for a GPU's sensor files once, so that ``read`` does not search again.
+"""Sensor readings of AMD GPUs and of the CPU, from hwmon and sysfs.
 
 Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst. gpu_metrics:
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
@@ -34,10 +32,7 @@ _BELIEVED = (70, 130)
 
 @dataclass(frozen=True)
 class SensorDevice:
-    """A device with sensors.
-
-    If ``folder`` is empty, the device is the CPU.
-    """
+    """A GPU with sensors, or the CPU (with an empty ``folder``)."""
 
     address: str
     name: str
@@ -49,10 +44,7 @@ class SensorDevice:
 
 
 def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
-    """Return every AMD GPU that has sensors, sorted by PCI address, else the CPU.
-
-    Suspended GPUs are included.
-    """
+    """Return the AMD GPUs that have sensors, sorted by PCI address, else the CPU."""
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
     watched = [card for card in cards if card.files]
@@ -64,7 +56,7 @@ def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
 def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
     """Return one reading, keyed by the names of ``telemetry.QUANTITIES``.
 
-    A suspended GPU is not woken, so its reading is empty.
+    The reading of a suspended GPU is empty.
     """
     if not device.folder:
         return read_cpu(tree)
@@ -81,10 +73,9 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
 
 
 def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
-    """Return the limits of a device, keyed by quantity.
+    """Return the limits of a device, keyed by quantity. This wakes a suspended GPU.
 
-    Reading the power limit wakes a suspended GPU, so call this only for a device that is awake. Temperature
-    limits come from the card. If the card's limit is missing or implausible, ``data/thermal.toml`` is used.
+    If the card reports no plausible temperature limit, the limit is from ``data/thermal.toml``.
     """
     found = {}
     by_table = table("thermal").get(device.isa or "", {})
@@ -159,18 +150,16 @@ _CPU = re.compile(r"cpu[0-9]+")
 
 
 def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
-    """Return clocks (MHz), temperatures (degrees Celsius) and power (watts) of ``gpu``.
+    """Return clocks (MHz), temperatures (degrees Celsius) and power (watts) of a GPU or the CPU.
 
-    If ``gpu`` is None, return the CPU's values: ``core_clock_mhz`` of the fastest core and the highest
-    ``temperature_c``.
-
-    Return {} if the GPU is not from AMD or is suspended, or if reading takes longer than 1 s.
+    If ``gpu`` is None, return ``core_clock_mhz`` and ``temperature_c`` of the CPU. If the GPU does not answer
+    within 1 s, return {}.
     """
     return _in_time(lambda: read_cpu(tree) if gpu is None else _gpu(tree, gpu))
 
 
 def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
-    """Return ``read_limits`` of ``gpu``, or {} if it has no sensors or reading takes longer than 1 s."""
+    """Return ``read_limits`` of ``gpu``, or {} if the GPU does not answer within 1 s."""
     address = str(gpu.address.value)
     # All partitions of a card use the sensors of PCI function 0.
     places = (address, f"{address.rpartition('.')[0]}.0")
@@ -203,7 +192,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
 
 
 def read_cpu(tree: Tree) -> dict[str, float]:
-    """Return the clock of the fastest core and the highest temperature of the CPU."""
+    """Return the clock of the fastest CPU core and the highest temperature of the CPU."""
     cores = [f"{_CPUS}/{name}" for name in tree.names(_CPUS) if _CPU.fullmatch(name)]
     clocks = _thousandths(tree, [f"{core}/cpufreq/scaling_cur_freq" for core in cores])
     if not clocks:
@@ -215,7 +204,7 @@ def read_cpu(tree: Tree) -> dict[str, float]:
 
 
 def _thousandths(tree: Tree, names: Iterable[str]) -> list[float]:
-    """Return the numbers in the files divided by 1000: kilohertz as megahertz, millidegrees as degrees."""
+    """Return the numbers in the files, divided by 1000."""
     values = (number(tree.text(name)) for name in names)
     return [value / 1000 for value in values if value is not None]
 

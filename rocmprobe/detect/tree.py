@@ -1,4 +1,4 @@
-"""Reader for the files of this machine or of a recorded copy. The content of files is not trusted."""
+"""Reader for the files of this machine or of a recorded copy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NOT_LOOKED_UP = "not looked up: --root"
 
 
 class ReadError(Exception):
-    """Raised if a file cannot be read or is damaged. The message is the reason, without the root path."""
+    """Raised if a file cannot be read or is damaged."""
 
 
 class Tree:
-    """The files of a machine: of this machine, or of a recorded machine whose files are below ``root``."""
+    """The files of this machine, or of a recorded machine whose files are below ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -32,10 +32,10 @@ class Tree:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
-        """Yield the descriptor of a regular file. Opening never waits for a pipe or a device.
+        """Yield the descriptor of a regular file, without waiting for a pipe or a device.
 
-        Raises ReadError if ``name`` is not a regular file or cannot be opened, and for an OSError in the
-        block.
+        Raises ReadError if the file is not regular or cannot be opened. An OSError in the block also becomes
+        a ReadError.
         """
         try:
             handle = os.open(self.locate(name), os.O_RDONLY | _NONBLOCK)
@@ -53,9 +53,9 @@ class Tree:
             os.close(handle)
 
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
-        """Return at most ``limit`` bytes from the start of a file as text, without NUL bytes.
+        """Return at most ``limit`` bytes of a file as text, without NUL bytes.
 
-        If ``tail``, read the end of the file instead. Raises ReadError if the file cannot be read.
+        If ``tail`` is True, return the end of the file. Raises ReadError if the file cannot be read.
         """
         data = b""
         with self.opened(name) as handle:
@@ -67,14 +67,14 @@ class Tree:
         return data.replace(b"\0", b"").decode("utf-8", "replace")
 
     def text(self, name: str) -> Optional[str]:
-        """Return the text of a file, stripped, or None if the file is unreadable or empty."""
+        """Return the stripped text of a file, or None if the file is unreadable or empty."""
         try:
             return self.read(name).strip() or None
         except ReadError:
             return None
 
     def fact(self, name: str) -> Fact:
-        """Return the text of a file as a fact, without a value if the file is unreadable or empty."""
+        """Return the stripped text of a file as a fact."""
         try:
             text = self.read(name).strip()
         except ReadError as error:
@@ -82,14 +82,14 @@ class Tree:
         return Fact(text, name) if text else Fact(None, f"{name}: empty")
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder, or an empty list if the folder cannot be listed."""
+        """Return the sorted names in a folder, or [] if the folder cannot be listed."""
         try:
             return sorted(os.listdir(self.locate(folder)))
         except (OSError, ValueError):
             return []
 
     def why_not(self, folder: str) -> str:
-        """Return why ``names`` found nothing in a folder, e.g. "<folder>: no such file or directory"."""
+        """Return why ``names`` is empty for a folder, e.g. "<folder>: no such file or directory"."""
         try:
             os.listdir(self.locate(folder))
         except (OSError, ValueError) as error:
@@ -103,7 +103,7 @@ class Tree:
             return False
 
     def real(self, name: str) -> str:
-        """Return ``name`` with symbolic links resolved, as an absolute path on the recorded machine.
+        """Return the absolute path of ``name`` on the recorded machine, with symbolic links resolved.
 
         Raises OSError for a loop of links.
         """
@@ -112,8 +112,7 @@ class Tree:
     def locate(self, name: str) -> Path:
         """Return the path at which this process can open the file ``name``.
 
-        Links in a recorded tree are resolved within the tree, so an absolute link never leads to this
-        machine's files. Raises OSError for a loop of links.
+        Links in a recorded tree never lead to this machine's files. Raises OSError for a loop of links.
         """
         if self.own:
             return Path(name)
@@ -146,7 +145,7 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """Return the integer in ``text``, e.g. "12" or "0xc", or None unless it is from 0 to 2**64 - 1."""
+    """Return the integer in ``text``, e.g. "12" or "0xc", or None if it is not from 0 to 2**64 - 1."""
     try:
         value = int((text or "").strip(), 0)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Execution of checks: plan, trials in child processes, journal, and the watchdog of ``rocmprobe check``."""
+"""Execution of a run: plan, child processes, journal, and the time limit of ``rocmprobe check``."""

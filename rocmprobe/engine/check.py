@@ -1,7 +1,6 @@
 """The prober: the process of ``rocmprobe check`` that detects the machine and runs a few small cases.
 
-Any step, even reading a file, can block forever. In this case, ``engine/watchdog.py`` kills the prober. The
-worker, which runs the cases, dies with the prober, and the guardian process removes the prober's folder.
+Any step, even reading a file, can block forever. ``engine/watchdog.py`` then kills the prober.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
-    """Exception that ends the check with a state and a reason."""
+    """Raised to end the check with a state and a reason."""
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
@@ -63,7 +62,7 @@ class CheckOver(Exception):
 
 
 def probe(options: CheckOptions, pipe: Pipe) -> None:
-    """Run the check and write the records to ``pipe``."""
+    """Run the check and report its progress through ``pipe``."""
     try:
         _find_temporary_folder()
         _probe(options, pipe)
@@ -178,9 +177,9 @@ def _machine(
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
-    """Return the device to check. ``auto`` means the device of the results, else the first GPU.
+    """Return the device to check. For ``auto``, prefer the device in ``results``.
 
-    Without a GPU, ``auto`` means the CPU if torch is a CPU build. Raise CheckOver if there is no such device.
+    Raise CheckOver if the device is missing.
     """
     recommended = results.recommendation if results else None
     judged = recommended is None or recommended.verdict != "gpu-not-tested"
@@ -214,7 +213,7 @@ def _name(options: CheckOptions, results: Optional[Results]) -> str:
 
 
 def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
-    """Acquire and return the lease of the device, so that runs wait until the check has ended."""
+    """Acquire the lease of the device, so that other runs wait. Raise CheckOver if the device is in use."""
     on_cpu = setting.device == "cpu"
     name = "cpu" if on_cpu else lease_name(target)
     lease = None
@@ -237,11 +236,10 @@ def _words(run: str) -> str:
 
 
 def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
-    """Return the setting ``name`` for the backend of ``target`` and the version ``torch`` of PyTorch.
+    """Return the setting ``name`` for the backend of ``target``. ``torch`` is the version of PyTorch.
 
-    If a run determined the environment variables of this setting, take the setting from ``results``. Raise
-    BadInput if the backend has no setting of this name, or if only a run can determine the setting's
-    variables.
+    If only a run can choose the environment variables of the setting, take them from ``results``. Raise
+    BadInput if the setting is unknown or ``results`` lack these variables.
     """
     found = results.setting(name) if results else None
     if found and found.derived:
@@ -262,17 +260,13 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
 def cases_of(
     target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
 ) -> dict[Case, Optional[float]]:
-    """Return the cases to run, in order, with the duration of each case's first call.
+    """Return the cases to run, in order, each with the seconds of its first call in an earlier run.
 
-    The duration (in seconds) is from ``results``, or None if unknown. The cases:
-
-    - copy, elementwise, gemm
-    - convolution in float32, or in the setting's dtype (backward only if ``purpose`` is training)
-    - batch norm
-    - gemm and convolution in other dtypes, if ``results`` recommend ``setting`` for the dtype
+    The cases test copy, elementwise operators, gemm, convolution and batch norm. Convolution and gemm are
+    also tested in the other dtypes for which ``results`` recommend ``setting``.
 
     The problems in ``own`` replace the convolution problems. If ``results`` recommend ``setting``, leave out
-    cases that failed in ``results``, except convolution in float32.
+    cases that failed there, but keep float32 convolution.
     """
     recommended = results.recommendation if results else None
     follows = recommended is not None and recommended.configuration.setting == setting.name
@@ -288,10 +282,6 @@ def cases_of(
 
 
 def _earlier_outcome(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
-    """Return the outcome of the same case in the results, or None.
-
-    For copy, elementwise and gemm, fall back to the outcome under ``default``.
-    """
     under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
 
@@ -322,11 +312,7 @@ def _cases(
 def _problems(
     setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
 ) -> tuple[Problem, ...]:
-    """Return a few small problems of each dtype.
-
-    Choose from the problems that passed in ``results``, or from ``native_problems`` if no problem passed. If
-    ``own`` is not empty, return the problems in ``own``.
-    """
+    """Return ``own`` if set, else a few small convolution problems, preferably from ``results``."""
     if own:
         return tuple(map(parse_problem, own))
     correct = {

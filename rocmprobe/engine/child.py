@@ -1,7 +1,4 @@
-"""A child process: forked by a fork server or started directly, connected by pipes, and killed if needed.
-
-Each interpreter has one fork server (``worker/server.py``), which has already imported torch.
-"""
+"""Child processes that run cases, started directly or by a fork server that has imported torch."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Capture:
-    """A byte buffer that stores only the first and the last ``size`` bytes written to it."""
+    """A byte buffer that keeps only the first and the last ``size`` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -55,7 +52,7 @@ class Capture:
             del self._tail[: -self._size]
 
     def text(self) -> str:
-        """Return the stored bytes as text, without colours and control characters."""
+        """Return the buffer as text, without colours and control characters."""
         tail = bytes(self._tail[-self._size :])
         dropped = self._dropped + len(self._tail) - len(tail)
         gap = f"\n[{dropped} bytes left out]\n".encode() if dropped else b""
@@ -65,8 +62,7 @@ class Capture:
 class Child:
     """A worker process that sends events.
 
-    The worker is forked by the interpreter's fork server. If ``spawn`` is True, or if the server is not ready
-    within ``seconds``, the worker is started directly.
+    If ``spawn`` is False and the fork server is ready within ``seconds``, the server forks the worker.
     """
 
     def __init__(
@@ -103,24 +99,18 @@ class Child:
         return self._process.pid
 
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
-        """Write one command line. Give up after ``seconds`` if the child does not read.
-
-        Do not raise an exception if the child has ended.
-        """
+        """Send ``message`` to the child. Give up if the child has ended or does not read for ``seconds``."""
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while data and select.select([], [self._commands], [], seconds)[1]:
                 data = data[os.write(self._commands, data) :]
 
     def mark(self) -> None:
-        """Empty ``since_mark``, so that it contains only the output of the next case."""
+        """Empty the capture ``since_mark`` before the next case."""
         self.since_mark = Capture(_LOG_BYTES)
 
     def event(self, seconds: float) -> Optional[dict[str, Any]]:
-        """Return the next event, or None if none arrives within ``seconds``.
-
-        Raise EOFError if the child has ended.
-        """
+        """Return the next event, or None after ``seconds``. Raise EOFError if the child has ended."""
         deadline = time.monotonic() + seconds
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
@@ -164,7 +154,6 @@ class Child:
             raise EOFError
 
     def _drain(self) -> None:
-        """Read the available output into the captures, at most 1 MiB."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
@@ -175,25 +164,21 @@ class Child:
         self.since_mark.write(data)
 
     def dump_stacks(self) -> None:
-        """Make faulthandler print the stack of every thread into the log."""
+        """Make the child print the stack of every thread into the log."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
         time.sleep(0.3)
         self._drain()
 
     def close(self, seconds: float) -> str:
-        """Close the command pipe, so that the child ends. Kill the child if it still runs after ``seconds``.
-
-        Return the exit status in the same form as ``exit``.
-        """
+        """Let the child end, or kill the child after ``seconds``. Return the exit status as in ``exit``."""
         self._close_commands()
         return self.exit(seconds)
 
     def exit(self, seconds: float) -> str:
-        """Wait until the child ends. Kill the child if it still runs after ``seconds``.
+        """Wait until the child ends, or kill the child after ``seconds``.
 
-        Return the exit status: an exit code as text (e.g. "0"), the name of a signal, "killed" or
-        "unkillable".
+        Return an exit code as text (e.g. "0"), the name of a signal, "killed" or "unkillable".
         """
         below = descendants(self.pid)
         ends = time.monotonic() + seconds
@@ -247,7 +232,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
-        """Send a signal to the process group and to the child, in case the group does not exist yet."""
+        # Also signal the child itself, because its group may not exist yet.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)
@@ -284,7 +269,7 @@ _servers: dict[str, Optional[ForkServer]] = {}
 
 
 def start_fork_server(launch: Launch) -> None:
-    """Start the fork server of an interpreter, but do not wait until it is ready."""
+    """Start the fork server of an interpreter in the background."""
     server = _servers.get(launch.python)
     if launch.python in _servers and not (server and server.has_ended()):
         return
@@ -294,10 +279,9 @@ def start_fork_server(launch: Launch) -> None:
 
 
 def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
-    """Return the fork server of an interpreter, or None if it failed to start.
+    """Return the fork server of an interpreter, or None if the server is unusable.
 
-    A server that needs more than ``seconds`` to import torch, or that opens a device, is killed and never
-    started again.
+    A server is unusable if it opens a device or needs more than ``seconds`` to import torch.
     """
     start_fork_server(launch)
     server = _servers[launch.python]
@@ -308,7 +292,7 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
 
 
 class ForkServer:
-    """A process that has imported torch and forks children."""
+    """A process that imports torch once and forks children."""
 
     def __init__(self, launch: Launch) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -332,10 +316,7 @@ class ForkServer:
         return self._clean
 
     def fork(self, commands: int, events: int, output: int, workdir: Path) -> Optional[ForkedProcess]:
-        """Return a new child that uses these pipe descriptors and the working directory ``workdir``.
-
-        Return None if the server has ended.
-        """
+        """Fork a child with these pipe descriptors and working directory. Return None if this fails."""
         request = json.dumps({"workdir": str(workdir)}).encode()
         try:
             socket.send_fds(self._channel, [request], [commands, events, output])
@@ -360,11 +341,8 @@ class ForkServer:
         return None
 
     def has_ended(self) -> bool:
-        """Return True if the server has ended.
-
-        First read the server's messages about children that have ended, so that their exit codes are not
-        lost.
-        """
+        """Return True if the server has ended."""
+        # Read the last messages of the server, so that no exit code of a child is lost.
         while self._clean is not None and self._receive(0.0) is not None:
             pass
         return self._gone or self._process.poll() is not None
@@ -393,7 +371,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A child of a fork server. It has the methods of ``subprocess.Popen`` that ``Child`` uses."""
+    """A child of a fork server, with part of the interface of ``subprocess.Popen``."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid

@@ -1,4 +1,4 @@
-"""Evidence about a try of a case: how the child ended, its library calls, and its relevant output."""
+"""Evidence for the outcome of a case: exit status, library calls and relevant output."""
 
 from __future__ import annotations
 
@@ -23,17 +23,8 @@ _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", r
 def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     """Return lines of evidence, the most informative first.
 
-    The order is:
-
-    - errors in the library's log (``reading``)
-    - the last MIOpenDriver command in this log
-    - lines that look like a failure
-    - the stack
-    - Python exceptions (``raised``)
-    - the end of the output
-
-    If lines differ only in numbers, addresses and names of temporary files, return only the first of these
-    lines.
+    ``reading`` is the parsed log of the vendor library. ``raised`` are lines of Python exceptions. Lines that
+    differ only in numbers are returned once.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -58,7 +49,7 @@ def _stack(printed: list[str]) -> list[str]:
 
 
 def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Return the cause of a crash from ``status``, the exit status returned by ``Child.exit``."""
+    """Return the cause of a crash. ``status`` is the result of ``Child.exit``."""
     if status == "SIGKILL" and oom_killed:
         return "oom-kill"
     if status in CRASH_CAUSES:
@@ -69,16 +60,16 @@ def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
 
 
 def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Return a description of the exit status for messages, e.g. "exit code 3" or "SIGSEGV"."""
+    """Describe an exit status in words, e.g. "exit code 3"."""
     if crash_cause(status, oom_killed) == "oom-kill":
         return "SIGKILL from the kernel, which had no memory left"
     return f"exit code {status}" if crash_cause(status) == "exit" else status
 
 
 def oom_kills(root: Path = Path("/")) -> dict[str, int]:
-    """Return the number of processes that the kernel has killed for lack of memory.
+    """Return how many processes the kernel has killed for lack of memory.
 
-    The key "cgroup" counts the kills in this process's cgroup, the key "machine" all kills.
+    The counts are for the whole machine ("machine") and for the cgroup of this process ("cgroup").
     """
     files = {"machine": root / "proc/vmstat"}
     try:
@@ -93,10 +84,8 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Return True if the kernel killed a process for lack of memory between two results of ``oom_kills``.
-
-    Prefer the counter of the cgroup, because the machine's counter includes other programs.
-    """
+    """Return True if the kernel killed a process between two results of ``oom_kills``."""
+    # Prefer the cgroup, because the machine's counter includes other programs.
     for name in ("cgroup", "machine"):
         if name in before and name in after:
             return after[name] > before[name]
@@ -115,10 +104,7 @@ def _counter(path: Path) -> Optional[int]:
 
 
 class Calls:
-    """The library calls in one try of a case by the driver ``capi``, with the returned statuses.
-
-    Equal successive calls become one entry. After ``end``, only a call that does not return is listed.
-    """
+    """The library calls of one case with the returned statuses. Equal successive calls are merged."""
 
     def __init__(self) -> None:
         self._done: list[tuple[str, int]] = []
@@ -127,7 +113,7 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """Mark that the result of the try is complete."""
+        """From now on, store only a call that does not return."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -149,16 +135,16 @@ class Calls:
 
     @property
     def last(self) -> Optional[str]:
-        """The function that is running, else the last call that returned, with its status."""
+        """The running function, or the last call and its status."""
         return self._running or (self._done[-1][0] if self._done else None)
 
     @property
     def where(self) -> str:
-        """The words ", in FUNCTION" if a function is running, or "" if no function is running."""
+        """The text ", in FUNCTION" while a function runs, else ""."""
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:
-        """Return the calls as text, for ``Outcome.calls``."""
+        """Return the calls as lines of text."""
         lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
         if self._left_out:
             lines.append(f"[{self._left_out} calls left out]")

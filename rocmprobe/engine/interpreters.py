@@ -1,6 +1,6 @@
-"""The Python environments that the user gives with ``--python``, and their interpreters.
+"""Interpreters of other Python environments, given with ``--python``.
 
-An interpreter needs torch, but not the packages that rocmprobe requires.
+An environment needs torch, but not the dependencies of rocmprobe.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _OLDEST = (3, 9)
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter of a Python environment: its path, version and ``sys.path``.
+    """The interpreter of a Python environment.
 
-    ``unusable`` is the reason why the environment cannot be tested, or "".
+    ``path`` is ``sys.path``. ``unusable`` is the reason why the environment cannot be tested, or "".
     """
 
     name: str
@@ -58,16 +58,15 @@ class Interpreter:
 
     @property
     def imports(self) -> Python:
-        """Version and ``sys.path``, for the argument ``python`` of ``detect``."""
+        """Version and ``sys.path`` of the interpreter."""
         return Python(self.version, self.path)
 
 
 def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
-    """Return the interpreters for ``wanted``, whose items are "PATH" or "NAME=PATH".
+    """Return the interpreters in ``wanted``, given as "PATH" or "NAME=PATH".
 
-    PATH is an interpreter or a virtual environment. If an interpreter does not run, it is returned with a
-    reason in ``unusable``. Raise BadInput if a name is invalid or repeated, or if all interpreters are
-    unusable.
+    PATH is an interpreter or a virtual environment. Raise BadInput for an invalid or repeated name, and if
+    all interpreters are unusable.
     """
     named = [_named(text) for text in wanted]
     for name in [name for name, _ in named]:
@@ -125,23 +124,21 @@ def _asked(name: str, path: Path) -> Interpreter:
 
 
 def _interpreter(path: Path) -> Optional[str]:
-    """Return ``path`` if it is a file, else the interpreter in the folder ``path``, or None.
-
-    Do not resolve links, because a virtual environment's interpreter is a link.
-    """
+    """Return ``path`` if it is a file, else the interpreter in this folder, or None."""
+    # Do not resolve links, because the interpreter of a virtual environment is a link.
     names = ("bin/python", "bin/python3", "python") if path.is_dir() else ("",)
     return next((str(path / name) if name else str(path) for name in names if (path / name).is_file()), None)
 
 
 def export_paths(found: Sequence[Interpreter]) -> None:
-    """Set the variable ROCMPROBE_PYTHONS to the interpreters' paths, for the run's child processes."""
+    """Pass the interpreters' paths to child processes in the variable ROCMPROBE_PYTHONS."""
     os.environ[VARIABLE] = json.dumps({each.name: each.python for each in found})
 
 
 def found_again(name: str, python: str) -> str:
-    """Return the path of the interpreter ``name``. ``python`` is its redacted path from the journal.
+    """Return the real path of the interpreter ``name``. ``python`` is the redacted path in the journal.
 
-    Raise BadInput if the interpreter does not exist any more.
+    Raise BadInput if the interpreter is missing.
     """
     passed = json_line(os.environ.get(VARIABLE, "")) or {}
     expanded = python.replace("<home>", str(Path.home()), 1)

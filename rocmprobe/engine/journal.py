@@ -1,7 +1,6 @@
-"""The journal of a run: a file with one JSON line per event, each appended by a single write and fsynced.
+"""The journal of a run: a file with one JSON line per event, shared by all processes of the run.
 
-Every process of the run reads the journal to get results, to find out which cases may run, and to resume. An
-incomplete last line, left when the machine died, is ignored. ``docs/results.md`` describes the records.
+The format is described in ``docs/results.md``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NAME = "journal.jsonl"
 
 @dataclass(frozen=True)
 class Run:
-    """The first record: the options, machine, devices and settings of the run."""
+    """The first record of a journal."""
 
     rocmprobe: str
     started: str
@@ -80,10 +79,10 @@ class Intent:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A case that waits for its child. ``left`` is the time until the timeout in seconds.
+    """A case that waits for its child process. ``left`` is the number of seconds until the timeout.
 
-    When the wait ends, a second record has ``left`` 0. In the phase "device", the case waits until another
-    run releases the device, and ``left`` is None.
+    ``left`` is 0 when the wait ends. In the phase "device", the case waits for another run, and ``left`` is
+    None.
     """
 
     case: str
@@ -93,7 +92,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The state of a running soak: its numerics so far (``progress``), and its ``conditions``."""
+    """The progress and the sensor readings (``conditions``) of a running soak test."""
 
     at: float
     case: str
@@ -118,7 +117,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Derived:
-    """The environment variables that the run chose for a setting, or the reason why there are none."""
+    """The environment variables chosen for a setting, or the reason why there are none."""
 
     device: str
     driver: str
@@ -143,7 +142,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Retry:
-    """A case whose result is discarded, so that it runs again."""
+    """A case whose outcome is discarded before a retry."""
 
     case: str
 
@@ -163,10 +162,7 @@ KINDS: Mapping[str, type[Any]] = {
 
 
 def to_record(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a record as plain JSON data.
-
-    Raise TypeError if ``content`` has a field that does not belong to this kind of record.
-    """
+    """Return a record's content as JSON data. Raise TypeError for an unknown field."""
     plain: dict[str, Any] = to_json(KINDS[kind](**content))
     return plain
 
@@ -181,9 +177,9 @@ def from_record(record: Mapping[str, Any]) -> Any:
 
 
 def is_whole(record: Any) -> bool:
-    """Return True if a line is a record with all required fields and the right JSON types.
+    """Return True if ``record`` has all required fields with the right JSON types.
 
-    The content of objects and arrays is checked by ``from_record`` instead.
+    The content of objects and arrays is not checked.
     """
     if not isinstance(record, dict) or not isinstance(record.get("record"), str):
         return False
@@ -208,12 +204,12 @@ def _json_types(kind: Any) -> tuple[type, ...]:
 
 
 class CannotWrite(OSError):
-    """Raised if the journal cannot be written, so outcomes would be lost."""
+    """Raised if the journal cannot be written."""
 
 
 @dataclass
 class RunState:
-    """The state of a run, computed from the records of its journal.
+    """The state of a run according to its journal.
 
     ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device, driver and setting.
     """
@@ -262,14 +258,14 @@ class RunState:
 
 
 class Appended:
-    """Reader that returns only the new records of the journal at ``path``."""
+    """Incremental reader of the journal at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the complete records appended since the last call, or [] if there is no journal."""
+        """Return the records appended since the last call."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -282,34 +278,34 @@ class Appended:
 
 
 class BaseJournal(ABC):
-    """A journal, and the state of the run according to its records."""
+    """A journal and the state of its run."""
 
     def __init__(self) -> None:
         self._state = RunState()
 
     @abstractmethod
     def append(self, record: str, **content: Any) -> None:
-        """Add one record."""
+        """Add a record of the kind ``record``."""
 
     @property
     def state(self) -> RunState:
-        """The state according to all records, including those of other processes."""
+        """The state of the run, including records of other processes."""
         return self._state
 
     def outcome(self, outcome: Outcome) -> None:
-        """Add a record with an outcome."""
+        """Record an outcome."""
         self.append("outcome", at=time.time(), outcome=outcome)
 
     def intent(self, case: Case) -> None:
-        """Add a record that ``case`` is about to run."""
+        """Record that ``case`` is about to run."""
         self.append("intent", at=time.time(), case=case.id, question=case)
 
     def find(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case, or None if no process has recorded one yet."""
+        """Return the recorded outcome of a case, or None."""
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Return the number of outcomes in ``state`` with the device, driver and setting of ``case``.
+        """Count the outcomes in ``state`` with the device, driver and setting of ``case``.
 
         If ``of`` is "check", compare the check instead of the setting.
         """
@@ -323,23 +319,20 @@ class BaseJournal(ABC):
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in found)
 
     def derive(self, case: Case, cure: DerivedSetting) -> None:
-        """Add a record with ``cure``, the environment variables that the run chose for the case's setting."""
+        """Record the environment variables ``cure``, chosen for the setting of ``case``."""
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Optional[DerivedSetting]:
-        """Return the environment variables that the run chose for the case's setting.
-
-        Return None if the run has not chosen the variables yet.
-        """
+        """Return what ``derive`` recorded for the setting of ``case``, or None."""
         return self.state.derived.get((case.device, case.driver, case.setting))
 
     def wedged(self, device: str) -> bool:
-        """Return True if a process recorded that the device does not respond any more."""
+        """Return True if the device was recorded as unresponsive."""
         return device in self.state.wedged
 
 
 class Journal(BaseJournal):
-    """A journal on disk. Several processes of the run append to the file."""
+    """A journal on disk, to which several processes can append."""
 
     def __init__(self, folder: Path, redact: bool) -> None:
         super().__init__()
@@ -377,7 +370,7 @@ class Journal(BaseJournal):
 
 
 class NullJournal(BaseJournal):
-    """A journal that writes nothing to disk. It calls ``listener`` with every record."""
+    """A journal in memory, which passes each record to ``listener``."""
 
     def __init__(self, listener: Callable[[Mapping[str, Any]], None] = lambda record: None) -> None:
         super().__init__()
@@ -390,10 +383,7 @@ class NullJournal(BaseJournal):
 
 
 def run_of(folder: Path) -> Run:
-    """Return the first record of the journal in ``folder``.
-
-    Raise BadInput if the journal does not begin with a ``Run``.
-    """
+    """Return the first record of the journal in ``folder``. Raise BadInput if the record is invalid."""
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
@@ -403,24 +393,18 @@ def run_of(folder: Path) -> Run:
 
 
 def journal_of(folder: Path) -> Journal:
-    """Return the journal of the run in ``folder``.
-
-    Raise BadInput if the journal does not begin with a ``Run``.
-    """
+    """Return the journal of the run in ``folder``. Raise BadInput if there is no run."""
     return Journal(folder, run_of(folder).options.redact)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return all complete records of the journal in ``folder``.
-
-    Raise BadInput if the journal does not begin with a ``Run``.
-    """
+    """Return all complete records of the journal in ``folder``. Raise BadInput if there is no run."""
     return list(_of_a_run(folder))
 
 
 @contextlib.contextmanager
 def naming_journal(folder: Path) -> Iterator[None]:
-    """Add the path of the journal in ``folder`` to the message of any BadInput in the ``with`` block."""
+    """Add the journal's path to the message of any BadInput in the ``with`` block."""
     path = str(folder / NAME)
     try:
         yield
@@ -447,8 +431,5 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records in ``lines``.
-
-    Skip lines that are incomplete, too long, nested too deeply, or lack a field.
-    """
+    """Yield the valid records in ``lines``."""
     return (record for record in map(reading.json_line, lines) if is_whole(record))

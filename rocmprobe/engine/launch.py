@@ -1,4 +1,4 @@
-"""Start of a child: command line, environment, and folders for databases and kernels."""
+"""Command line, environment and folders of a child process."""
 
 from __future__ import annotations
 
@@ -87,10 +87,7 @@ def inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def can_share_kernels(setting: Setting) -> bool:
-    """Return True if a setting changes which kernels run, but not how they are compiled.
-
-    Such settings can share a cache of compiled kernels.
-    """
+    """Return True if the setting can share a cache of compiled kernels with other settings."""
     return all(
         name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
     )
@@ -99,10 +96,10 @@ def can_share_kernels(setting: Setting) -> bool:
 def environment(
     setting: Setting, folder: Path, kernels: Path, trace: Mapping[str, str], user: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a trial's child.
+    """Return the environment variables of a child process.
 
-    ``folder`` is for databases, ``kernels`` for compiled kernels. ``trace`` has variables that make the
-    vendor library log which solver it runs. The setting ``as-found`` uses the user's environment and folders.
+    ``folder`` is for databases and ``kernels`` for compiled kernels. The variables in ``trace`` turn on the
+    log of the vendor library.
     """
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
@@ -121,7 +118,7 @@ OWN_FOLDERS = {
 
 
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
-    """Create folders for databases and compiled kernels. Return the paths by environment variable."""
+    """Create folders for databases and compiled kernels. Return the paths, keyed by environment variable."""
     own = {
         variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
         for variable, name in OWN_FOLDERS.items()
@@ -132,23 +129,17 @@ def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
 
 
 def must_spawn(setting: Setting) -> bool:
-    """Return True if a fork server cannot start children for this setting.
-
-    A fork server cannot apply the user's environment, nor variables that a library reads when loaded or
-    imported.
-    """
+    """Return True if the setting needs a new process instead of a fork."""
     if setting.inherit_environment:
         return True
+    # A forked child has already loaded the libraries that read these variables.
     early = [row.name for row in variables() if row.read in ("load", "import")]
     return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)
 
 
 def databases_folder(base: Path, case: Case) -> Path:
-    """Return the folder for the databases of the child for ``case``.
-
-    All trials of a setting share a folder. A start-up case has a separate folder, because a cold start needs
-    an empty folder.
-    """
+    """Return the folder for the databases of ``case``."""
+    # A cold start needs an empty folder, so each start-up case has a separate folder.
     words = [
         case.device,
         case.driver,
@@ -159,7 +150,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 
 
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
-    """Return the folder for the kernels that the child for ``case`` compiles."""
+    """Return the folder for the compiled kernels of ``case``."""
     if case.check == "start-up" or not can_share_kernels(setting):
         return databases_folder(base, case)
     return _named(base, [case.device, case.driver, "kernels"])

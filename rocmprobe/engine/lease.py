@@ -1,8 +1,7 @@
 """Leases of devices: only one process at a time uses a device, across all runs of a user.
 
-A lease is an ``flock`` on a file for each device in the user's runtime folder. Processes get a lease in the
-order in which they began to wait. The kernel releases a lease when the holder ends. The file contains the
-holder's data, so that waiting processes can tell the user who uses the device.
+A lease is an ``flock`` on a file in the user's runtime folder. The kernel releases the lock when the process
+ends.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ with contextlib.suppress(ImportError):
 class Holder:
     """A process that holds a lease.
 
-    ``run`` is the folder of its run. ``since`` is the time of acquisition (seconds since the epoch).
-    ``start`` (start time in kernel ticks) and ``space`` (PID namespace) distinguish processes with the same
-    ``pid``.
+    ``run`` is the folder of the run. ``since`` is in seconds since the epoch. ``start`` is the start time of
+    the process in kernel ticks, and ``space`` its PID namespace.
     """
 
     pid: int
@@ -47,10 +45,7 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """True unless the process is known to have ended.
-
-        A process of another container is invisible, so it is assumed to run.
-        """
+        """True if the process runs, or could run in another container."""
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
 
@@ -65,10 +60,7 @@ def lock_until_exit(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Lock a file inside of the ``with`` block.
-
-    Yield False if another process has locked the file.
-    """
+    """Lock a file in the ``with`` block. Yield False if another process has locked the file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield _lock(descriptor, wait=False)
@@ -88,7 +80,7 @@ def _lock(descriptor: int, wait: bool) -> bool:
 
 
 def holder(device: str) -> Optional[Holder]:
-    """Return the process of this user that holds the lease named ``device``, or None."""
+    """Return the process that holds the lease of ``device``, or None."""
     try:
         found: Holder = from_json(Holder, read_json(_file(device), ""))
     except (OSError, BadInput, TypeError):
@@ -107,10 +99,7 @@ class DeviceLease:
         self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
-        """Acquire the lease.
-
-        If another process uses a device, wait if ``wait`` is True, else return False.
-        """
+        """Acquire the lease. If ``wait`` is False, return False instead of waiting."""
         taken = False
         try:
             taken = all(self._take(device, wait) for device in self._devices)
@@ -120,7 +109,6 @@ class DeviceLease:
         return taken
 
     def release(self) -> None:
-        """Release all devices."""
         while self._descriptors:
             descriptor = self._descriptors.pop()
             with contextlib.suppress(OSError):
@@ -151,7 +139,7 @@ class DeviceLease:
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:
-    """Return the names of the devices that a case uses under ``setting``, in a run with ``targets``."""
+    """Return the lease names of the devices that ``case`` uses under ``setting``."""
     own = next(each for each in targets if each.device == case.device)
     if setting.device == "cpu":
         return ["cpu"]
@@ -161,11 +149,8 @@ def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]
 
 
 def lease_name(target: Device) -> str:
-    """Return the name of a device's lease: a GPU's PCI address if known, else torch's name of the device.
-
-    torch's index of a GPU is not the same in every run, because it depends on variables like
-    HIP_VISIBLE_DEVICES.
-    """
+    """Return the name of a device's lease."""
+    # Prefer the PCI address, because torch's index of a GPU depends on variables like HIP_VISIBLE_DEVICES.
     address = target.gpu.address.value if target.gpu else None
     return f"GPU {address}" if address else target.device
 

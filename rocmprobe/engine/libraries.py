@@ -1,4 +1,4 @@
-"""The ROCm libraries that the driver ``capi`` calls, and the facts that they report about the GPUs."""
+"""The ROCm libraries that the driver ``capi`` calls, and the GPUs that HIP reports."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _QUERY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class HipReport:
-    """Facts that HIP reports about the GPUs.
+    """GPUs and library versions that HIP and the libraries report.
 
-    ``devices`` are in HIP's order, each with ``arch``, ``name`` and ``bytes`` of memory. ``versions`` has the
-    version that each library reports, or "". ``mapped`` lists the library files that the child process had
-    loaded.
+    Each device has ``arch``, ``name`` and ``bytes`` of memory. A version is "" if unknown. ``mapped`` has the
+    loaded files of each library.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -41,7 +40,7 @@ class HipReport:
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """Return a GPU with only the facts from HIP. The native ISA is unknown."""
+        """Return the GPU ``number`` with only the facts from HIP."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -53,11 +52,10 @@ class HipReport:
 
 
 def find_place(wanted: str, first: str = "") -> Place:
-    """Return the place from which to load the libraries.
+    """Return the ROCm installation from which to load the libraries.
 
-    ``wanted`` is a name in ORIGINS, a folder, or "" for the best place. If ``wanted`` is "", prefer the
-    origin ``first`` if all required libraries are there. Raise BadInput if ``wanted`` is invalid, and
-    NothingToTest if no place has HIP and MIOpen.
+    ``wanted`` is a folder, a name in ORIGINS, or "" for any installation. If ``wanted`` is "", prefer the
+    origin ``first``. Raise BadInput if ``wanted`` is invalid, and NothingToTest if HIP or MIOpen is missing.
     """
     if wanted and wanted not in ORIGINS:
         if not Path(wanted).is_dir():
@@ -82,10 +80,7 @@ def _lacking(place: Place) -> list[str]:
 
 
 def resolve_redacted(place: Place) -> Place:
-    """Return the place with its real path. ``place`` comes from the journal, in which paths are redacted.
-
-    Raise BadInput if the place does not exist any more.
-    """
+    """Return ``place`` with real instead of redacted paths. Raise BadInput if the libraries are missing."""
     named = os.environ.get(VARIABLE)
     candidates = [*([place_in(named)] if named else []), *places(os.environ)]
     for candidate in candidates:
@@ -95,7 +90,7 @@ def resolve_redacted(place: Place) -> Place:
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` with the place's folder in LD_LIBRARY_PATH, if the user gave the folder."""
+    """Return ``environ``, with the folder of ``--libraries`` in LD_LIBRARY_PATH if the user gave a folder."""
     if place.origin != "folder":
         return dict(environ)
     folders = dict.fromkeys(os.path.dirname(path) for path in place.files.values())
@@ -104,10 +99,9 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
-    """Return facts from the libraries in ``place``, queried in a child process.
+    """Query the libraries in ``place`` in a child process.
 
-    Raise NothingToTest with the reason if the child crashes, if it does not end within ``seconds``, or if HIP
-    fails.
+    Raise NothingToTest if HIP fails, the child crashes, or the query takes longer than ``seconds``.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
@@ -146,7 +140,7 @@ def _release(number: str) -> str:
 
 
 def facts(place: Place, answer: HipReport) -> dict[str, Fact]:
-    """Return the facts ``capi.*`` for the results of the run."""
+    """Return the facts about the libraries, named ``capi.*``."""
     asked = f"{place.folder} ({place.origin})"
     return {
         "capi.place": Fact(place.folder, place.origin),

@@ -1,7 +1,4 @@
-"""The operators of the operator sweep, from the OpInfo database of the tested torch.
-
-A child process reads the database.
-"""
+"""Names of the operators in the OpInfo database of the tested torch."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def sweeps(options: RunOptions) -> bool:
-    """Return True if the run can have cases of the operator sweep."""
+    """Return True if the run can include the operator sweep."""
     named = any(NAME in pattern for pattern in options.only)
     return named or (options.level != "quick" and not options.only)
 

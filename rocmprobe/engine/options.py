@@ -1,4 +1,4 @@
-"""The options of a run, which the journal stores for ``--resume``, and the time limits of each level."""
+"""Options of a run, and the time limits of each level."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from rocmprobe.model.shapes import Shapes
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of ``rocmprobe run`` that determine what is tested.
+    """Options of ``rocmprobe run``.
 
-    If ``shapes`` is set, ``problems`` contains the problems of ``shapes``. ``estimate`` is a workload, e.g.
-    "images=329300 batch=4 epochs=50", or "". ``minutes`` is the duration of a soak, or 0 for the duration in
-    the level's budgets. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the
-    limit of the device.
+    If ``shapes`` is set, ``problems`` lists the problems in ``shapes``. ``estimate`` is a workload, e.g.
+    "images=329300 batch=4 epochs=50", or "". ``minutes`` is the duration of a soak, or 0 for the default.
+    ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of the device.
     """
 
     device: str = "auto"
@@ -41,11 +40,7 @@ class RunOptions:
     stop_at: float = 0
 
     def selects(self, case: Case) -> bool:
-        """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) select the
-        case.
-
-        Dependencies of a selected case are not selected automatically.
-        """
+        """Return True if the check names and id patterns in ``only`` and ``skip`` select ``case``."""
 
         def matches(patterns: tuple[str, ...]) -> bool:
             return any(case.check == pattern or fnmatchcase(case.id, pattern) for pattern in patterns)
@@ -69,7 +64,7 @@ class WrittenTarget:
 
 @dataclass(frozen=True)
 class WrittenOptions(RunOptions):
-    """The options in ``results.json``, with the folder of the run and the tested devices."""
+    """The options in ``results.json``, with folder and devices of the run."""
 
     folder: str = "."
     targets: tuple[WrittenTarget, ...] = ()
@@ -77,22 +72,24 @@ class WrittenOptions(RunOptions):
 
 @dataclass(frozen=True)
 class Budgets:
-    """The time limits of a run in seconds, and other limits.
+    """Limits of a run. Times are in seconds.
 
-    The first four fields limit the time without an event from a child:
+    Time without an event from a child process:
 
-    - ``start``: while the child imports torch
+    - ``start``: while importing torch
     - ``first_call``: while the first call searches solvers and compiles kernels
     - ``steady``: in all other phases
-    - ``teardown``: while the child ends
+    - ``teardown``: at the end of the child
 
-    ``server`` is the limit for the start of the fork server (None: same as ``start``). ``measure`` is the
-    duration of a throughput measurement, ``starts`` the duration of repeated cold and warm starts, and
-    ``soak`` the duration of a soak.
+    Other limits:
 
-    If ``hangs`` cases hang or ``crashes`` cases crash under a setting, all further cases under the setting
-    are blocked. ``sweep_mb`` is the memory in MiB that the search for the largest batch can fill on a CPU. If
-    ``tries`` is 1, no case is retried, and the device is not tested after a crash or hang.
+    - ``server``: start of the fork server (None: same as ``start``)
+    - ``measure``: duration of a throughput measurement
+    - ``starts``: duration of repeated cold and warm starts
+    - ``soak``: duration of a soak
+    - ``hangs``, ``crashes``: number under a setting after which its other cases are blocked
+    - ``sweep_mb``: memory in MiB that the search for the largest batch can fill on a CPU
+    - ``tries``: 1 turns off retries and the test of the device after a failure
     """
 
     start: float

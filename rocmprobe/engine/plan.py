@@ -1,4 +1,4 @@
-"""The plan of a run: the cases that the suites request, their order, and their dependencies."""
+"""The plan of a run: its cases, their order and their dependencies."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of ``@pytest.mark.check``, with which a suite requests cases of a check.
+    """Arguments of the pytest marker ``check``.
 
-    ``settings`` are names of settings, "every" for all settings, or "forced" for the settings that each force
-    one solver. ``problems`` is a key of ``data/problems.toml``, "matrix" for the problem matrix, or "" for no
-    problem. If ``problems`` is set, ``dtypes`` is ignored. If ``directions`` is True, each direction is a
-    separate case. If ``operators`` is True, each operator of the installed torch is a case. ``level`` is the
-    lowest level that includes the check.
+    - ``settings``: names, "every", or "forced" (the settings that force one solver each)
+    - ``dtypes``: ignored if ``problems`` is set
+    - ``problems``: a key of ``data/problems.toml``, "matrix", or "" for no problem
+    - ``directions``: each direction is a separate case
+    - ``operators``: each operator of torch is a separate case
+    - ``level``: lowest level that includes the check
     """
 
     check: str
@@ -41,7 +42,7 @@ class Request:
 def cases(
     request: Request, target: Device, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
-    """Yield the cases of ``request`` on one device, in the order in which they should run."""
+    """Yield the cases of ``request`` on one device."""
     if not _requested_at(request, options):
         return
     for driver in target.drivers:
@@ -59,10 +60,9 @@ def cases_under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]] = None,
 ) -> Iterator[Case]:
-    """Yield the cases of ``request`` under ``setting``, even if the request does not name this setting.
+    """Yield the cases of ``request`` under ``setting``, whatever settings the request names.
 
-    The problems in ``chosen`` replace the problems of the request. They must have the memory format and dtype
-    of ``setting``.
+    ``chosen`` replaces the problems of the request, and must have the memory format and dtype of ``setting``.
     """
     native = native_problems(options, setting) if chosen is None else chosen
     form = Case(target.device, driver, setting.name, request.check, "")
@@ -76,18 +76,7 @@ def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
-    """Return the cases in the order in which they run. Dependencies come first.
-
-    The groups, in order:
-
-    - cases under ``default``, on which all other settings depend
-    - the check ``solver``
-    - cases under the other settings
-    - cases under ``by-layer``
-    - checks that can stop the machine
-
-    Within each group, measurements come last, because they depend on correct results.
-    """
+    """Sort cases for execution: dependencies first, and checks that can stop the machine last."""
     checks = list(CHECKS)
     trials: dict[str, int] = {}
     for case in asked:
@@ -138,7 +127,7 @@ def _under(
 
 
 def _wanted(setting: Setting, options: RunOptions) -> bool:
-    """Return True if the user requested ``setting``, so that it runs even if ``default`` passes."""
+    """Return True if the user requested ``setting``."""
     return options.settings == "all" or setting.name in options.settings.replace(" ", "").split(",")
 
 
@@ -160,23 +149,20 @@ def _sweep(
 
 
 def _small(problem: Problem) -> Problem:
-    """Return ``problem`` with at most two images of at most 28x28 pixels (more if the filter is larger).
-
-    This saves time and does not change which kernel runs.
+    """Shrink ``problem`` to at most two images of 28x28 pixels, or of the filter's size if the filter is
+    larger.
     """
+    # A smaller problem saves time, and the same kernel runs.
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
     cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
 def _for_capi(request: Request) -> Request:
-    """Return the request for the driver capi.
-
-    Request batch norm under every setting, because capi cannot run a training step.
-    """
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
         return replace(request, settings=())
+    # Test batch norm under every setting, because capi cannot run a training step.
     every = request.check == "batch-norm" and "default" in request.settings
     return replace(
         request,
@@ -209,8 +195,7 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Return the directions to test, each in a separate case. ``(None,)`` means one case for all
-    directions."""
+    """Return one item per case: a direction, or None for all directions."""
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
@@ -218,10 +203,7 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's problems if ``purpose`` allows them, else the problems of the run's level.
-
-    For the purpose "matrix", return an empty tuple if the user gave problems.
-    """
+    """Return the user's problems if ``purpose`` allows them, else the default problems of the level."""
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
     elif options.shapes and few:
@@ -238,11 +220,7 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 
 
 def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
-    """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
-
-    Leave out a problem that already has this dtype and format, because ``default`` tests the problem. Keep a
-    user's problem (``own``) even if the problem is already channels-last.
-    """
+    """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out."""
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(
@@ -250,6 +228,7 @@ def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Prob
         dtype=setting.dtype or problem.dtype,
         channels_last=setting.channels_last or problem.channels_last,
     )
+    # The setting ``default`` already tests an unchanged problem, but keep a problem that the user gave.
     as_it_is = own and setting.channels_last
     return changed if changed != problem or as_it_is else None
 
@@ -257,11 +236,7 @@ def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Prob
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the cases on which ``case`` depends.
-
-    ``native`` and ``directions`` are the problems and directions of the check ``convolution`` under
-    ``setting``. Cases under the setting ``cpu`` depend on no other case.
-    """
+    """Return the ids of the cases on which ``case`` depends."""
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
@@ -294,11 +269,11 @@ def _needs(
 def _convolutions(
     which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the convolutions that a check requires according to ``which``.
+    """Return the ids of the convolutions that must pass before ``case`` runs.
 
-    ``which`` is "own" (the direction of ``case``), "fwd", "every" (all ``directions``) or "" (no
-    convolution). For "own" in float64, return (), because PyTorch does not run float64 in MIOpen.
+    ``which`` selects the directions: "own", "fwd", "every" or "" (none).
     """
+    # PyTorch does not run float64 in MIOpen.
     if not which or (which == "own" and case.dtype == "float64"):
         return ()
     alike = [problem for problem in native if problem.dtype == case.dtype] or list(native)

@@ -1,7 +1,6 @@
 """Start, resumption and results of a run.
 
-A joined run tests several Python environments. It consists of one ordinary run for each environment, in
-subfolders of one folder.
+A joined run consists of one ordinary run for each Python environment, in subfolders of one folder.
 """
 
 from __future__ import annotations
@@ -83,11 +82,8 @@ def begin(
     """Detect the machine, create the run's folder, and write the first record of the journal.
 
     ``verified`` is a setting from an earlier run, to use unchanged and without testing each solver.
-    ``former`` is the results.json of the run to compare to. ``interpreter`` is another Python whose torch is
-    tested.
-
-    Raise BadInput if an option is invalid, if ``former`` is not from this machine, or if the folder cannot be
-    written or already contains a run. Raise NothingToTest if the machine lacks the device or torch.
+    ``former`` is the results.json to compare to. ``interpreter`` is another Python to test. Raise BadInput if
+    an option, ``former`` or the folder cannot be used. Raise NothingToTest if the device or torch is missing.
     """
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
@@ -151,10 +147,10 @@ def begin(
 def begin_joined(
     options: RunOptions, out: Optional[Path], found: Sequence[Interpreter], former: Optional[Path] = None
 ) -> Path:
-    """Begin a run for each interpreter, and write a ``results.json`` that lists the runs.
+    """Begin a run for each interpreter in ``found``, and write a ``results.json`` that lists the runs.
 
-    ``former`` is the results.json of the run, or joined run, to compare to. Raise BadInput like ``begin``.
-    Raise NothingToTest if no environment has the device and torch.
+    ``former`` is the results.json to compare to. Raise BadInput like ``begin``. Raise NothingToTest if no
+    environment can be tested.
     """
     started = now()
     folder = out or _new_folder(started, "environments")
@@ -185,23 +181,20 @@ def _member(options: RunOptions, folder: Path, each: Interpreter, former: Option
 
 
 def members(folder: Path) -> list[Path]:
-    """Return the folders of the runs of the joined run in ``folder``, or [] for an ordinary run."""
+    """Return the folders of the runs in a joined run, or [] for an ordinary run."""
     joined = read_joined(folder / "results.json")
     return [folder / each.name for each in joined.runs] if joined else []
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Return the folders in ``members(folder)`` whose run is incomplete."""
+    """Return the folders of the incomplete runs in a joined run."""
     return [each for each in members(folder) if results(each).partial]
 
 
 def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
-    """Return the requested settings.
-
-    For MIOpen, add one setting per solver, which forces this solver, unless ``verified`` is given.
-    """
+    """Return the requested settings. Without ``verified``, add one setting per solver of MIOpen."""
     rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
@@ -240,13 +233,11 @@ def _name_libraries(wanted: str) -> None:
 def resume(
     folder: Path, retry_aborted: bool, pythons: Sequence[str] = (), wanted_libraries: str = ""
 ) -> None:
-    """Resume the run in ``folder``. If this is a joined run, resume each incomplete run in it.
+    """Resume the run in ``folder``, or each incomplete run of a joined run.
 
-    Cases that were running become ``aborted``, or run again if ``retry_aborted`` is True. ``pythons`` and
-    ``wanted_libraries`` are the options ``--python`` and ``--libraries`` of the run.
-
-    Raise BadInput if the folder contains no run or cannot be written, if another process still works on the
-    run, or if the run's libraries or interpreter do not exist any more.
+    Cases that were running become ``aborted``, or run again with ``retry_aborted``. ``pythons`` and
+    ``wanted_libraries`` are the options ``--python`` and ``--libraries``. Raise BadInput if the run cannot be
+    resumed, e.g. because it is still active.
     """
     if pythons:
         export_paths(interpreters(pythons))
@@ -272,10 +263,7 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
 
 
 def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
-    """Record the resumption, and the outcome ``aborted`` for each case that was running.
-
-    If ``retry_aborted`` is True, record a retry instead, also for cases that were aborted earlier.
-    """
+    """Record the resumption. Cases that were running get the outcome ``aborted``, or are retried."""
     targets = {target.device: target for target in run.targets}
     cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
@@ -306,7 +294,7 @@ def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
 
 
 def _boot() -> str:
-    """Return a digest of the kernel's boot id, which is different after each start of the machine."""
+    """Return a digest that changes with each boot of the machine."""
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -327,7 +315,7 @@ def workers(folder: Path, wanted: Optional[int] = None) -> int:
 def results(folder: Path) -> Results:
     """Return the results in the journal in ``folder``, without findings and recommendation.
 
-    Raise BadInput if the folder contains no run, or if a record is invalid.
+    Raise BadInput if there is no valid journal.
     """
     run, found, state = run_of(folder), records(folder), RunState()
     with naming_journal(folder):
@@ -372,7 +360,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
-    """Return the sampler of the sensors for a run, or None for a simulated machine."""
+    """Return the sensor sampler of a run, or None if the machine is simulated."""
     run = run_of(folder)
     return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
 
@@ -426,10 +414,7 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the symbolic link ``recommended`` to the run in ``folder``.
-
-    Do nothing if ``is_complete`` returns False, or if there is no link ``latest`` next to ``folder``.
-    """
+    """Point the link ``recommended`` to ``folder`` if the run is complete and next to the link ``latest``."""
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 

@@ -1,7 +1,6 @@
-"""Sampling of the sensors of each device, about once per second, into ``samples.jsonl`` in the run's folder.
+"""Sampling of sensors, about once per second, into ``samples.jsonl`` in the run's folder.
 
-Each device has a thread in the controller process, which only sleeps and reads small files. If reading a
-sensor blocks forever, as on a dead GPU, only the samples of this device are missing.
+Each device has a thread, so that a dead GPU blocks only its own samples.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PATIENCE = 1.0
 
 
 class Sampler:
-    """Writer of samples of the sensors in ``tree`` to ``folder``, from ``start`` to ``stop``."""
+    """A background writer of sensor readings to the run's folder."""
 
     def __init__(self, folder: Path, redact: bool, tree: Tree, interval: float = _INTERVAL) -> None:
         self._path = folder / NAME
@@ -51,7 +50,7 @@ class Sampler:
         self._begin(self._watch)
 
     def stop(self) -> None:
-        """End the threads. After the return, no sample is written."""
+        """Stop sampling. No sample is written afterwards."""
         with self._lock:
             self._over.set()
         ends = time.monotonic() + _PATIENCE
@@ -95,7 +94,7 @@ class Sampler:
 
 
 def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
-    """Return the telemetry of each device from the samples in ``folder``. Skip invalid lines."""
+    """Return the sampled telemetry of each device. Skip invalid lines."""
     names: dict[str, str] = {}
     limits: dict[str, dict[str, Limit]] = {}
     samples: dict[str, list[tuple[float, Mapping[str, float]]]] = {}

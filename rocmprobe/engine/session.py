@@ -1,7 +1,4 @@
-"""A session: the part of a run in one process.
-
-A session determines each outcome once. The dependencies of a case run first.
-"""
+"""Execution of a run's cases in one process, dependencies first."""
 
 from __future__ import annotations
 
@@ -39,11 +36,10 @@ _SWEEP_PATIENCE = 3
 
 
 class Session:
-    """The cases of some devices, with their trials, outcomes and journal.
+    """The cases of a run that one process executes.
 
-    ``run`` is the run's folder, or None if no lease is needed. If ``spawn`` is True, no fork server is used.
-    ``caches`` are environment variables with the folders of databases and kernels. These folders are kept
-    after the session.
+    ``run`` is the run's folder, or None if no device lease is needed. ``spawn`` turns off the fork server.
+    ``caches`` are environment variables that name folders of databases and kernels to keep.
     """
 
     def __init__(
@@ -84,7 +80,7 @@ class Session:
 
     @classmethod
     def of_run(cls, folder: Path) -> Session:
-        """Return this process's session for the run in ``folder``."""
+        """Return a session for the run in ``folder``."""
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
         if run.options.minutes:
@@ -110,11 +106,11 @@ class Session:
         self._cases = {case.id: case for case in cases}
 
     def close(self, at_once: bool) -> None:
-        """End the child process. If ``at_once`` is True, do not wait until it has finished its work."""
+        """End the child process, by a signal if ``at_once`` is True."""
         self._trials.close(at_once)
 
     def outcome(self, case: Case) -> Outcome:
-        """Return the outcome of a case. Run the case if the journal has no outcome yet."""
+        """Return the outcome of a case from the journal, or run the case."""
         settled = self.journal.find(case.id)
         if settled:
             return settled
@@ -125,12 +121,7 @@ class Session:
         return self.journal.find(case.id) or forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
-        """Return the outcome of a case that must not run, or None if the case can run.
-
-        - ``blocked``: the device does not respond, a dependency failed, or too many cases hung or crashed.
-        - ``skipped``: there is no reason to run the case.
-        - ``n/a``: the setting makes no sense on this GPU.
-        """
+        """Return the outcome of a case that must not run, or None if the case can run."""
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
@@ -174,11 +165,7 @@ class Session:
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _unnecessary(self, case: Case) -> Optional[Outcome]:
-        """Return the outcome ``skipped`` or ``blocked`` if ``case`` need not run, else None.
-
-        ``case`` runs if ``case.if_failed`` is empty. Otherwise, ``case`` runs if a case in ``case.if_failed``
-        failed or is not part of the run.
-        """
+        """Return the outcome ``skipped`` or ``blocked`` if ``case`` need not run, else None."""
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
             return None
@@ -195,10 +182,7 @@ class Session:
         )
 
     def _derive_setting(self, case: Case) -> Optional[Outcome]:
-        """Determine the environment variables of the case's setting.
-
-        Return an outcome if there are no suitable variables, else None.
-        """
+        """Choose the environment variables of the case's setting. Return an outcome if none are suitable."""
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer
@@ -229,11 +213,7 @@ class Session:
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> DerivedSetting:
-        """Return the environment variables and flags of the setting ``by-layer``.
-
-        Under ``by-layer``, PyTorch's own kernels compute the failing layers, and the vendor library computes
-        convolution.
-        """
+        """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
         for setting in self.settings[case.device] if options else ():
@@ -265,10 +245,7 @@ class Session:
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Hold the lease of a case's devices inside of the ``with`` block.
-
-        Write to the journal if the case must wait because another process uses a device.
-        """
+        """Hold the lease of the case's devices in the ``with`` block."""
         if self._run is None:
             yield
             return
@@ -307,7 +284,7 @@ class Session:
 
 
 def start_server(folder: Path) -> None:
-    """Start the fork server for the run in ``folder``, so that it imports torch while pytest starts."""
+    """Start the fork server early, so that it imports torch while pytest starts."""
     run = run_of(folder)
     if any("torch" in target.drivers for target in run.targets):
         start_fork_server(_launch(run.interpreter))
@@ -320,7 +297,7 @@ def _launch(interpreter: Optional[Interpreter]) -> Launch:
 
 
 def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
-    """Return the outcome of a case that did not run in a trial."""
+    """Return an outcome for a case that did not run."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,

@@ -1,7 +1,6 @@
-"""Observation of a soak: sensors, the kernel log, and the temperature that ends the soak.
+"""Observation of a soak: sensors, kernel log and temperature limit.
 
-The child can be killed, or the machine can freeze, at any moment. So all results are stored in this process
-and in the journal, not in the child.
+Results are stored outside of the child process, which can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -29,22 +28,19 @@ Reading = Mapping[str, float]
 
 
 class Sensors:
-    """The sensors of the tested device: the GPU, or the processor if there is no GPU."""
+    """The sensors of a GPU, or of the processor if ``gpu`` is None."""
 
     def __init__(self, gpu: Optional[Gpu], tree: Tree) -> None:
         self._gpu, self._tree = gpu, tree
         self.limits: Mapping[str, Limit] = limits_of(tree, gpu) if gpu else {}
 
     def read(self, seconds: float) -> Reading:
-        """Return the current reading.
-
-        ``seconds`` is the time since the soak began. Only simulated sensors use it.
-        """
+        """Return the current reading. ``seconds`` is the time since the soak began."""
         return read_conditions(self._tree, self._gpu)
 
 
 class SimulatedSensors(Sensors):
-    """The sensors of a simulated machine, whose readings depend on the time since the soak began."""
+    """The sensors of a simulated machine."""
 
     def __init__(self, telemetry: Optional[DeviceTelemetry]) -> None:
         self._telemetry = telemetry
@@ -57,9 +53,9 @@ class SimulatedSensors(Sensors):
 
 
 class KernelLog:
-    """The messages about AMD GPUs in the kernel log since the soak began.
+    """Messages about AMD GPUs in the kernel log since the soak began.
 
-    ``source`` is the place from which the log is read, or the reason why it cannot be read.
+    ``source`` tells where the log is read, or why the log cannot be read.
     """
 
     def __init__(self, read: Callable[[], tuple[Optional[list[dict[str, Any]]], str]]) -> None:
@@ -74,7 +70,7 @@ class KernelLog:
         self._simulated += dmesg.parse("\n".join(lines)).events
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the events since the soak began, each with its number of occurrences."""
+        """Return the events since the soak began, each with a count."""
         events = [*(self._read()[0] or ()), *self._simulated]
         counted = [{**event, "count": event["count"] - self._before.get(_key(event), 0)} for event in events]
         return [event for event in counted if event["count"] > 0][:_MOST_EVENTS]
@@ -93,9 +89,9 @@ def kernel_log(tree: Tree) -> KernelLog:
 
 
 class SoakWatch:
-    """The observer of a soak. ``numerics`` and ``conditions`` become fields of the soak's outcome.
+    """The observer of a soak.
 
-    ``stop_at`` is the temperature in degrees Celsius that ends the soak, or 0 for the device's own limits.
+    ``stop_at`` is the temperature in degrees Celsius that ends the soak, or 0 for the limits of the device.
     """
 
     def __init__(
@@ -121,7 +117,7 @@ class SoakWatch:
         }
 
     def take(self, progress: Mapping[str, Any]) -> bool:
-        """Store the progress of the child. Return False if the device is too hot and the soak must end."""
+        """Store the child's progress. Return False if the device is too hot."""
         now, before = time.monotonic(), self.numerics.get("mismatches", 0)
         news = progress["mismatches"] > before
         self.numerics.update(progress)
@@ -143,10 +139,7 @@ class SoakWatch:
         self._kernel.add(lines)
 
     def end(self, answers: Optional[bool] = None) -> None:
-        """Read the kernel log for the last time.
-
-        ``answers`` is True if the device responds after a failure, and None if this was not tested.
-        """
+        """Finish the observation. ``answers`` is True if the device still responds, or None if not tested."""
         self.numerics["kernel_events"] = self._kernel.new()
         if answers is not None:
             self.numerics["answers"] = answers
@@ -197,6 +190,6 @@ def of_machine(
 def of_simulation(
     case: str, journal: BaseJournal, telemetry: Optional[DeviceTelemetry], stop_at: float
 ) -> SoakWatch:
-    """Return the observer for a soak of a simulated machine with the sensor readings in ``telemetry``."""
+    """Return the observer for a soak on a simulated machine."""
     log = KernelLog(lambda: ([], "the simulated machine"))
     return SoakWatch(case, journal, SimulatedSensors(telemetry), log, stop_at)

@@ -1,8 +1,4 @@
-"""The devices of a run, and the drivers that can use them.
-
-For the driver ``torch``, the devices come from the detection of the machine. For ``capi``, a child process
-queries HIP.
-"""
+"""Devices to test, found through torch or HIP."""
 
 from __future__ import annotations
 
@@ -23,10 +19,10 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 
 @dataclass(frozen=True)
 class Device:
-    """A device to test: torch's name of the device, its backend, the GPU (None for the CPU), and the drivers.
+    """A device to test.
 
-    ``place`` has the libraries that ``capi`` calls. ``operators`` are names in torch's OpInfo database to
-    test, by dtype. ``operators`` is empty if the run tests no operators or the database cannot be imported.
+    ``device`` is torch's name, e.g. "cuda:0". ``gpu`` is None for the CPU. ``place`` has the libraries that
+    the driver ``capi`` calls. ``operators`` are names in torch's OpInfo database, by dtype.
     """
 
     device: str
@@ -57,11 +53,10 @@ def _first_card(gpus: list[Gpu]) -> int:
 
 
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
-    """Return the devices of ``machine`` that ``wanted`` ("auto", "cpu", "cuda:N", "all") selects.
+    """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N" or "all") selects.
 
-    ``auto`` selects an AMD GPU if torch is a ROCm build, an NVIDIA GPU if torch is a CUDA build, else the
-    CPU. Among several GPUs, ``auto`` selects the first that is not integrated in a processor. Raise
-    NothingToTest if torch or the device is missing, and BadInput if ``wanted`` is invalid.
+    ``auto`` selects the first GPU that fits the torch build, preferably a discrete one, or else the CPU.
+    Raise NothingToTest if torch or the device is missing, and BadInput if ``wanted`` is invalid.
     """
     kind = machine.value("torch.kind")
     if kind is None:
@@ -92,10 +87,9 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
 def targets_of(
     device: str, driver: str, wanted_libraries: str, machine: Machine
 ) -> tuple[tuple[Device, ...], Machine]:
-    """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with the facts from HIP.
+    """Return the devices for ``driver`` ("auto", "torch" or "capi"), and ``machine`` with facts from HIP.
 
-    ``auto`` uses torch, capi or both, depending on what is installed. Raise NothingToTest and BadInput like
-    ``find_targets`` and ``libraries.find_place``.
+    Raise NothingToTest and BadInput like ``find_targets`` and ``libraries.find_place``.
     """
     if driver not in ("auto", *DRIVERS):
         raise BadInput(f"--driver {driver!r}: unknown; use auto, {', '.join(DRIVERS)}")

@@ -1,4 +1,4 @@
-"""Trials: child processes that run cases. Each answer, crash or hang of a child is recorded in an outcome."""
+"""Execution of cases in child processes. Every crash or hang of a child becomes an outcome."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ START_ROUNDS = 3
 
 @dataclass
 class _Reply:
-    """The answers of one child to one case. ``over`` is True if the child has ended or is unusable."""
+    """A child's answers to one case. ``over`` is True if the child cannot run another case."""
 
     answers: list[dict[str, Any]]
     over: bool = False
@@ -98,11 +98,10 @@ class _Live:
 
 
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
-    """Return the number of threads for the kernels of a child, or 0 for torch's default.
+    """Return the number of CPU threads for a child's kernels, or 0 for torch's default.
 
-    ``recorded`` is the number of CPU threads that the user's recorded program used, or 0 if unknown.
-    ``sharing`` is the number of processes that run tests at once. On the CPU, no process gets more than an
-    equal share of the cores. On a GPU, return 0.
+    ``recorded`` is the number of threads of the user's program, or 0 if unknown. ``sharing`` is the number of
+    processes that run tests at once and share the cores.
     """
     if not on_cpu:
         return 0
@@ -112,7 +111,7 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
 
 
 class Trials:
-    """The trials of a session. There is at most one child at a time, which runs all cases of its trial."""
+    """The child processes of a session, of which at most one runs at a time."""
 
     def __init__(
         self,
@@ -129,13 +128,6 @@ class Trials:
         caches: Optional[Mapping[str, str]] = None,
         stop_at: float = 0,
     ) -> None:
-        """Set up the trials.
-
-        ``threads`` is the number of CPU threads of the user's recorded program, e.g. 8, or 0 if unknown.
-        ``sharing`` is the number of processes that run tests at once. ``caches`` are environment variables
-        with the folders of databases and kernels. These folders are kept after the session. ``stop_at`` is
-        the temperature in degrees Celsius that ends a soak, or 0 for the limits of the device.
-        """
         self._caches = caches or {}
         self._spawn = spawn
         self._stop_at = stop_at
@@ -170,23 +162,20 @@ class Trials:
         return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
-        """End the child, and remove the databases and caches.
-
-        If ``at_once`` is True, do not wait until the child has finished its work.
-        """
+        """End the child, by a signal if ``at_once`` is True, and remove the temporary folder."""
         try:
             self._end_child(at_once)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def drop(self) -> None:
-        """End the child after an error in this process."""
+        """Kill the child after an error in this process."""
         with contextlib.suppress(OSError, ValueError):
             self._end_child(at_once=True)
         self._live = None
 
     def outcome(self, case: Case) -> Outcome:
-        """Run ``case`` in a child."""
+        """Run ``case`` in a child and return the outcome."""
         self._conditions = {}
         if case.check == "soak":
             return self._soaked(case)
@@ -221,15 +210,14 @@ class Trials:
         )  # fmt: skip
 
     def _start_up(self, case: Case) -> Outcome:
-        """Run cold and warm starts in turn, so that a change of the machine's load affects both.
-
-        Folders in ``caches`` are not emptied before a cold start.
-        """
+        """Run cold and warm starts in turn."""
         cold: list[Outcome] = []
         warm: list[Outcome] = []
         ends = time.monotonic() + self._budgets.starts
+        # Alternate, so that a change of the machine's load affects cold and warm starts alike.
         while not cold or (len(cold) < START_ROUNDS and time.monotonic() < ends):
             self._end_child()
+            # The folders in ``caches`` are not emptied.
             shutil.rmtree(databases_folder(self._folder, case), ignore_errors=True)
             for outcomes in (cold, warm):
                 outcomes.append(self._asked(case))
@@ -256,11 +244,8 @@ class Trials:
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
-        """Return the maximum number of tries for a case in ``state``.
-
-        Under each setting, retry only the first hang. For the check ``solver``, retry only the first hang,
-        whatever the setting.
-        """
+        """Return the maximum number of tries for a case in ``state``."""
+        # Retry only the first hang of a setting. All settings that force a solver count as one.
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
 
@@ -284,11 +269,7 @@ class Trials:
         return reply
 
     def _read_conditions(self, case: Case, when: str) -> None:
-        """Read clocks and temperatures.
-
-        ``when`` is "before" the first measurement of a case, or "after" each measurement. On a simulated
-        machine, read the values of the real CPU.
-        """
+        """Store clocks and temperatures. ``when`` is "before" or "after" a measurement."""
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
         if found and (when == "after" or when not in self._conditions):
@@ -406,10 +387,7 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _answer_before_yardstick(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return ``answer``, or the earlier answer if only the phase "yardstick" failed.
-
-        In this phase, the child times reference operations.
-        """
+        """Return ``answer``, or the earlier answer if only the timing of reference operations failed."""
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
@@ -475,12 +453,7 @@ class Trials:
             self._journal.append("wedged", device=live.case.device)
 
     def _device_answers(self, case: Case) -> bool:
-        """Return True if the device still responds.
-
-        Run a canary (a small exact sum under ``default``) in a new child, with two tries. If the canary
-        passed in this run before, any failure means that the device is lost. Otherwise, only a hang means
-        that the device is lost.
-        """
+        """Return True if a small check in a new child shows that the device still responds."""
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
         before = self._journal.find(canary.id)
@@ -490,6 +463,7 @@ class Trials:
                 return False
             reply = self._reply(canary)
             self._end_child()
+            # If the check never passed in this run, only a hang shows that the device is lost.
             if reply.state in ("pass", "n/a") or (reply.state != "hang" and not answered_before):
                 return True
         return False
@@ -548,10 +522,7 @@ def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
 
 
 def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of the last start, with the attempts of all starts.
-
-    If every start measured its times, add the medians and ranges of the times.
-    """
+    """Return the last outcome, with the attempts and the median times of all starts."""
     last = (warm if len(warm) == len(cold) else cold)[-1]
     made = [outcome for pair in zip(cold, warm) for outcome in pair]
     made += cold[len(warm) :]

@@ -1,8 +1,7 @@
 """The watchdog of ``rocmprobe check``: the process that enforces the time limit.
 
-The watchdog forks the prober (``engine/check.py``), which runs the cases and can hang with the GPU. The
-watchdog reads files only in /proc, so nothing can block it. The prober sends the records of its journal as
-JSON lines through a pipe, and records of two more kinds: ``facts`` and ``over``.
+The watchdog forks the prober (``engine/check.py``), which can hang with the GPU. The watchdog itself reads
+files only in /proc, so nothing can block it.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The options of ``rocmprobe check``.
+    """Options of ``rocmprobe check``.
 
-    ``results`` is a file or a folder, or None for the results of the last complete run. If ``setting`` is "",
-    use the setting that the results recommend, or ``default`` if there are no results. ``budget`` is in
-    seconds.
+    ``results`` is a file or folder, or None for the last complete run. If ``setting`` is "", use the
+    recommended setting or ``default``. ``budget`` is in seconds.
     """
 
     results: Optional[Path] = None
@@ -54,13 +52,12 @@ class CheckOptions:
 
 
 class Pipe:
-    """The prober's end of the pipe."""
+    """The prober's end of the pipe to the watchdog."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Write one record."""
         data = json.dumps(record).encode() + b"\n"
         while data:
             data = data[os.write(self._descriptor, data) :]
@@ -75,11 +72,11 @@ class Pipe:
 
 
 class _Ended(BaseException):
-    """Raised when a signal asks this process to end."""
+    """Raised when SIGTERM, SIGINT or SIGHUP arrives."""
 
 
 class Watchdog:
-    """The time limit of one check. ``progress`` is updated until ``wait`` returns."""
+    """Supervisor that enforces the time limit of one check."""
 
     def __init__(self, options: CheckOptions) -> None:
         budget = options.budget
@@ -91,7 +88,7 @@ class Watchdog:
         self._bytes_read = -1
 
     def wait(self) -> CheckProgress:
-        """Start the prober. Read its records until it has finished, the time is over, or a signal arrives."""
+        """Run the prober until it ends, the time is over, or a signal arrives."""
         readable, writable = os.pipe()
         try:
             _take_signals()
@@ -108,17 +105,14 @@ class Watchdog:
         return self.progress
 
     def end(self) -> None:
-        """Kill every process of the check. Set ``progress.unkillable`` if a process survives.
-
-        If a signal arrives, stop waiting for the processes.
-        """
+        """Kill every process of the check. Set ``progress.unkillable`` if a process survives."""
         with contextlib.suppress(_Ended):
             if self._prober:
                 self._end()
         _ignore_signals()
 
     def limit(self, over: float, code: int) -> None:
-        """Exit this process with ``code`` when it has exceeded the budget by ``over`` seconds."""
+        """Make this process exit with ``code`` once it has exceeded the budget by ``over`` seconds."""
         signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
         left = self._began + self._options.budget + over - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, max(0.01, left))
@@ -164,12 +158,10 @@ class Watchdog:
                     self.progress.add(record, time.monotonic())
 
     def _record_reads(self) -> None:
-        """Update the time ``progress.last_read`` if a starting worker has read files since the last call.
-
-        An import from a slow disk uses little CPU time, but is no hang.
-        """
+        """Update ``progress.last_read`` if a starting worker has read files since the last call."""
         if not self.progress.running or self.progress.answers:
             return
+        # An import from a slow disk uses little CPU time, but is no hang.
         read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
         # Only an increase shows that a file was read. The sum decreases when a process ends.
         if 0 <= self._bytes_read < read:
@@ -178,10 +170,7 @@ class Watchdog:
 
 
 def _began(budget: float) -> float:
-    """Return the monotonic time at which this process started, but at most half of ``budget`` ago.
-
-    After ``exec`` in a wrapper script, Linux reports the script's start time, which can be too early.
-    """
+    """Return the start time of this process on the monotonic clock, at most half of ``budget`` ago."""
     now = time.monotonic()
     try:
         ticks = started(os.getpid())
@@ -238,10 +227,8 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _close_descriptors(kept: int) -> None:
-    """Close all descriptors except ``kept``, and redirect the standard streams to /dev/null.
-
-    Otherwise a program that reads the command's output would wait for this process.
-    """
+    """Close all descriptors but ``kept``, and redirect the standard streams to /dev/null."""
+    # Otherwise a program that reads the command's output would wait for this process.
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)

@@ -31,11 +31,10 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 @dataclass(frozen=True)
 class Assessment:
-    """The outcomes that decide whether one setting works for a dtype and a purpose (training or inference).
+    """The outcomes that decide whether a setting works for a dtype and a purpose (training or inference).
 
-    ``against`` are the failures among ``counted``. ``unproven`` are failures of checks that did not run under
-    the setting itself, but under another setting that runs the same code (see ``representative``).
-    ``unproven`` also contains the convolutions to which the setting does not apply.
+    ``against`` are the failures in ``counted``. ``unproven`` are failures under another setting that runs the
+    same code, and convolutions to which the setting does not apply.
     """
 
     setting: Setting
@@ -45,29 +44,26 @@ class Assessment:
 
     @property
     def right(self) -> bool:
-        """Return True if convolution was tested, no counted test failed, and ``unproven`` is empty."""
+        """True if convolution was tested, and ``against`` and ``unproven`` are empty."""
         tested = any(outcome.check in CONVOLUTIONS for outcome in self.counted)
         return tested and not self.against and not self.unproven
 
     @property
     def stable(self) -> bool:
-        """Return False if a repeated convolution gave different bits, else True."""
+        """False if a repeated convolution gave different bits, else True."""
         return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
 
 
 def driver_of(results: Results) -> str:
-    """Return the driver ("torch" or "capi") whose outcomes decide findings and recommendation.
-
-    Return "capi" only if torch was not tested, because users run torch.
-    """
+    """Return "capi" if only capi was tested, else "torch"."""
     drivers = {outcome.driver for outcome in results.outcomes}
     return "capi" if drivers == {"capi"} else "torch"
 
 
 def of_driver(results: Results) -> Results:
-    """Return ``results`` with only the outcomes of the driver that ``driver_of`` returns.
+    """Return ``results`` reduced to the outcomes of one driver, see ``driver_of``.
 
-    Also keep the outcomes of checks that exist only for capi. Drop settings that torch does not support.
+    Keep the outcomes of checks that only capi runs. Drop settings that torch does not support.
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -81,17 +77,14 @@ def of_driver(results: Results) -> Results:
 
 
 def device_of(results: Results) -> Optional[str]:
-    """Return the device that the recommendation is about, or None if nothing was tested.
-
-    This device is the first tested target that is not an integrated GPU.
-    """
+    """Return the device that the recommendation is about, or None if nothing was tested."""
     if len(results.options.get("targets") or ()) < 2:
         return results.outcomes[0].device if results.outcomes else None
     return next(iter(devices_of(results)), None)
 
 
 def devices_of(results: Results) -> tuple[str, ...]:
-    """Return all tested devices. The first is the device that the recommendation is about."""
+    """Return the tested devices, integrated GPUs last. The recommendation is about the first device."""
     tested = dict.fromkeys(outcome.device for outcome in results.outcomes)
     if len(tested) < 2:
         return tuple(tested)
@@ -107,21 +100,15 @@ def _in_processor(target: Optional[Mapping[str, Any]]) -> Any:
 def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:
     """Return the assessment of ``setting`` for convolutions of ``dtype``.
 
-    For inference only forward convolutions count. For training these outcomes count:
+    For inference, only forward convolutions count. For training, these outcomes count:
 
     - convolutions in all directions, gradient flow and the autocast step, in ``dtype``
     - gradients by autograd and the training step, in every dtype
-    - batch norm and the models with convolution, in ``dtype`` and in float32, because mixed precision also
-      trains in float32
-    - measurements in ``dtype`` that failed
+    - batch norm and the models with convolution, in ``dtype`` and in float32
+    - failed measurements in ``dtype``
 
-    LSTM does not count, because it has its own finding. Batch norm does not count with the driver capi,
-    because MIOpen then computes batch norm under every setting. Outcomes that are not applicable do not
-    count.
-
-    The assessment is empty if the only outcomes of ``dtype`` are from batch norm or from checks under
-    autocast. The assessment for training is also empty if an incomplete run tested training under other
-    settings but not under ``setting``.
+    ``counted`` is empty if nothing was tested in ``dtype`` except batch norm and checks under autocast. For
+    training, ``counted`` is also empty if an incomplete run tested training only under other settings.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(
@@ -174,7 +161,7 @@ def representative(setting: Setting) -> str:
 
 
 def batch_norm_setting(setting: Setting) -> str:
-    """Return the name of the setting under which batch norm runs the same code as under ``setting``."""
+    """Return the name of the setting whose batch norm outcomes are also valid for ``setting``."""
     if setting.device == "cpu":
         return setting.name
     in_library = setting.vendor_library and "batch_norm" not in setting.pytorch_layers
@@ -186,8 +173,7 @@ def failures_against_pytorch_layers(
 ) -> tuple[Outcome, ...]:
     """Return the failures that rule out PyTorch's own kernels for the layers ``options``.
 
-    Count failures of these layers. Also count failed convolutions, in the bypass if ``bypass`` is True, else
-    in the vendor library.
+    Failures of convolution are included, in the bypass if ``bypass``, else in the vendor library.
     """
     combining = {
         each.name
@@ -234,8 +220,10 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
         return outcome.dtype == dtype and outcome.fails
     return (
         outcome.check in ("training-step", "gradients")
+        # Mixed precision also trains in float32.
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
         or (
+            # With capi, MIOpen computes batch norm under every setting.
             (outcome.check, outcome.driver) == ("batch-norm", "torch") and outcome.dtype in ("float32", dtype)
         )
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)
@@ -252,10 +240,7 @@ def in_matrix(outcome: Outcome) -> bool:
 
 
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Return the outcomes of checks that run a single convolution under every setting.
-
-    The problem matrix is left out, because it runs under few settings.
-    """
+    """Return the outcomes of checks that run a single convolution under every setting."""
     return tuple(
         outcome
         for outcome in outcomes
@@ -264,7 +249,7 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Return True if a setting works only because of the user's own databases and environment."""
+    """Return True if a setting works only with the user's own environment and databases."""
     return (
         each.right
         and each.setting.inherit_environment
@@ -276,21 +261,20 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
 
 
 def convolutions_pass(each: Assessment) -> bool:
-    """Return True if at least one convolution is in the assessment and all convolutions passed. A blocked
-    convolution did not pass."""
+    """Return True if at least one convolution was tested and all of them passed."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.works for outcome in asked)
 
 
 def failed_convolutions(each: Assessment) -> tuple[Outcome, ...]:
-    """Return the failed outcomes of checks of a single convolution in the assessment ``each``."""
+    """Return the convolutions that failed in the assessment ``each``."""
     return failed(convolutions(each.against))
 
 
 def vendor_library_assessments(results: Results, dtype: str) -> list[Assessment]:
-    """Return the training assessments of the settings that use the vendor library.
+    """Return the training assessments of the settings that run convolution in the vendor library.
 
-    Leave out settings whose convolutions in ``dtype`` were not tested. Leave out the setting ``by-layer``.
+    Leave out settings without tested convolutions in ``dtype``, and the setting ``by-layer``.
     """
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
     found = [assess(results, setting, dtype, "training") for setting in own]
@@ -298,14 +282,13 @@ def vendor_library_assessments(results: Results, dtype: str) -> list[Assessment]
 
 
 def without_library(results: Results, dtype: str) -> list[Assessment]:
-    """Return the assessments of the settings that run convolution on the device but without the vendor
-    library."""
+    """Return the training assessments of the settings with the verdict "vendor-off" or "bypass"."""
     found = [assess(results, setting, dtype, "training") for setting in results.settings]
     return [each for each in found if each.setting.verdict in ("vendor-off", "bypass") and each.counted]
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
-    """Return the dtypes of convolutions that ran under settings without a fixed dtype, float32 first."""
+    """Return the dtypes of the tested convolutions, float32 first. Ignore settings with a fixed dtype."""
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
         outcome.dtype
@@ -318,15 +301,13 @@ def dtypes(results: Results) -> tuple[str, ...]:
 def times(
     results: Results, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
 ) -> dict[str, float]:
-    """Return the time of each setting for the throughput problems of ``dtype``, in seconds. A problem counts
-    only if it was timed under every setting that has timings.
+    """Return each setting's time in seconds for the throughput problems in ``dtype``.
 
-    If the run tests a program (``--shapes``), the value is the total time of the program's convolutions.
-    Otherwise the value is the geometric mean over the problems, forward plus backward. For inference, only
-    forward times count.
+    The time is the geometric mean over the problems, forward plus backward. If the run tests a program
+    (``--shapes``), the time is the sum over the program's convolutions. For inference, only forward times are
+    used. Only problems that were timed under all returned settings are used.
 
-    If ``quantile`` is "", the geometric mean uses medians, and the total time uses means. "_p10" and "_p90"
-    take the 10th and 90th percentile.
+    ``quantile`` is "_p10", "_p90" or "". With "", the times are medians, or means for a program.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -366,10 +347,8 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Yield (problem, outcome) for each outcome about a problem.
 
-    ``problem`` is the text that was given to the run, with or without the suffix "-nhwc".
-
-    Under a setting that makes everything channels-last, a contiguous and a channels-last problem are the same
-    test. If the run was given both problems, yield the outcome once for each problem.
+    ``problem`` is a name that was given to the run. A channels-last setting tests a problem and its "-nhwc"
+    form at once, so its outcome can be yielded under two names.
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
@@ -390,12 +369,9 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
 def computed_seconds(
     outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
 ) -> Optional[float]:
-    """Return the seconds that all computations of a problem in ``directions`` take.
+    """Return the total seconds for ``counts[direction]`` computations in each direction.
 
-    ``counts`` maps a direction to its number of computations. Return None if a needed time is missing.
-
-    ``quantile`` selects the median of each time (""), its mean ("_mean"), or its 10th or 90th percentile
-    ("_p10", "_p90").
+    Return None if a needed time is missing. ``quantile`` is "" for the median, "_mean", "_p10" or "_p90".
     """
     total = 0.0
     for direction in directions:
@@ -418,16 +394,12 @@ def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Return the outcomes that ran and failed.
-
-    Blocked cases are left out, because they only repeat another failure.
-    """
+    """Return the outcomes that ran and failed."""
     return tuple(outcome for outcome in outcomes if outcome.fails)
 
 
 def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:
-    """Return one line for each of the first ``most`` outcomes: its id, its state and the first line of its
-    evidence."""
+    """Return a line with id, state and first evidence for each of the first ``most`` outcomes."""
     return tuple(
         f"{outcome.id}: {outcome.state}" + (f", {outcome.evidence[0]}" if outcome.evidence else "")
         for outcome in list(outcomes)[:most]

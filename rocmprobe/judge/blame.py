@@ -1,5 +1,4 @@
-"""Functions that find the cause of a failure and the layer of the software at fault. ``data/causes.toml``
-lists the causes and layers."""
+"""Causes of failures and the software layers at fault, which ``data/causes.toml`` lists."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def library(results: Results) -> str:
 
 
 def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
-    """Return the (cause, layer) that follows from the evidence (e.g. error messages) of failed outcomes, or
-    None if no cause follows."""
+    """Return the (cause, layer) that follows from the error messages of ``outcomes``, or None."""
     weighed = _weighed(results.machine, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
     return (best, weighed.layers.get(best)) if best in weighed.named else None
@@ -86,9 +84,8 @@ def blamed(
 ) -> tuple[str, str]:
     """Return the (cause, layer) of failed ``outcomes``.
 
-    The layer is ``layer`` unless the evidence determines another layer. If the evidence suggests no cause,
-    the cause only describes the failure, e.g. "wrong-results-solver". ``cured`` is True if the same cases
-    pass under another setting.
+    Return the given ``layer`` if the error messages name no layer. ``cured`` is True if the same cases pass
+    under another setting.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -107,10 +104,7 @@ def blamed(
 
 
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
-    """Return the layer inside the vendor library that fails.
-
-    For MIOpen, the layer is "miopen-find" after an error status, else "miopen-exec".
-    """
+    """Return the vendor library's failing layer: "miopen-find", "miopen-exec", "cudnn" or "onednn"."""
     name = library(results)
     if name != "MIOpen":
         return name.lower()
@@ -123,7 +117,7 @@ def search_layer(results: Results) -> str:
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer that the checks of ``rung`` (a group of checks) test."""
+    """Return the software layer that the group of checks ``rung`` tests."""
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

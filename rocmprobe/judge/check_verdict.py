@@ -1,5 +1,4 @@
-"""Verdict of ``rocmprobe check``: one state and one line of text, concluded from the events that the watchdog
-observed."""
+"""Verdict of ``rocmprobe check``: one state and one line of text."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ _MEMORY = ("oom-kill", "out-of-memory")
 class CheckProgress:
     """The events of a check so far.
 
-    ``phase`` is the latest phase of the latest case, e.g. "start", or "" before its first phase. ``answers``
-    are the outcomes as JSON objects. Three keys are added to each outcome. ``seconds`` is the duration of the
-    case. ``ended`` is the monotonic time at which the outcome arrived. ``usual`` is the duration in seconds
-    of the case's first call in an earlier run, e.g. 2.5, or None.
+    ``phase`` is the latest phase of the latest case, e.g. "start". ``answers`` are the outcomes as JSON
+    objects with three more keys. ``seconds`` is the duration of the case. ``ended`` is the monotonic time at
+    which the outcome arrived. ``usual`` is the duration of the first call in an earlier run in seconds, or
+    None.
 
-    The field ``CheckProgress.ended`` is "over" (the process that runs the cases finished), "time" (the time
-    limit passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is
-    the monotonic time of a starting worker's last read from a file.
+    The field ``ended`` is "over" (the process with the cases finished), "time" (the time limit passed),
+    "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the monotonic
+    time at which a starting worker last read a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -55,8 +54,7 @@ class CheckProgress:
     _began: float = 0.0
 
     def add(self, record: Mapping[str, Any], now: float) -> None:
-        """Add a journal record, or a record with the key ``facts``, that arrived at the monotonic time
-        ``now``."""
+        """Add a journal record, or a record of the kind "facts". ``now`` is the monotonic time."""
         kind = record.get("record")
         content = {key: value for key, value in record.items() if key != "record"}
         if kind == "facts":
@@ -83,7 +81,7 @@ class CheckProgress:
 class Verdict:
     """The result of a check, as ``check --json`` prints it.
 
-    ``wedged`` is not printed. It is True if a process could not be killed.
+    ``wedged`` (True if a process could not be killed) is not printed.
     """
 
     state: str
@@ -112,8 +110,7 @@ class Verdict:
 
 
 def make_verdict(progress: CheckProgress, budget: float, started: str) -> Verdict:
-    """Return the verdict on a check that began at ``started`` (ISO 8601) with a time limit of ``budget``
-    seconds."""
+    """Return the verdict. ``budget`` is the time limit in seconds, ``started`` an ISO 8601 time."""
     state, reason, text, failed = _state(progress, budget)
     facts = progress.facts
     answered = {each["id"] for each in progress.answers if each["state"] != "n/a"}
@@ -151,7 +148,7 @@ def exit_code(verdict: Verdict, convention: str) -> int:
 
 
 def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    """Return (state, reason, text that follows the state in the line, ids of failed cases)."""
+    """Return (state, reason, explanation, ids of failed cases)."""
     last = progress.answers[-1] if progress.answers else None
     if last and state_of(last["state"], last["cause"]).blocks:
         return _failed(progress, last)
@@ -202,10 +199,7 @@ def _failed(
 
 
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
-    """Return True if the worker's silence until the time limit proves a hang.
-
-    If the worker uses CPU time, the first call proves a hang only after a multiple of its usual duration.
-    """
+    """Return True if a worker without a response certainly hangs."""
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":
         return False

@@ -1,4 +1,4 @@
-"""Judgement of a run: all steps, in the order in which they depend on each other."""
+"""Judgement of a run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rocmprobe.model.states import fails, works
 
 
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
-    """Return ``results`` with findings, recommendation, step times, estimate and expectations.
+    """Return ``results`` with findings, recommendation, step times, estimate and expected failures.
 
-    Expectations come from the table of known failures and from ``baseline``. Findings and recommendation use
-    the observed states, because a known failure is still a failure.
+    Expected failures come from ``baseline`` and from the table of known failures.
     """
+    # Findings and recommendation use the observed states, because a known failure is still a failure.
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     came = replace(came, step_times=step_times(came))
     came = replace(came, findings=diagnose(came))
@@ -44,10 +44,9 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
 
 @dataclass(frozen=True)
 class Expectations:
-    """The expected states of the outcomes of one machine.
+    """The failures that are expected on one machine.
 
-    ``baseline`` has priority over the table of known failures (``rows``), because the baseline is from this
-    machine. A case that worked in the baseline is expected to work, even if the table expects a failure.
+    ``baseline`` has priority over ``rows``, the table of known failures.
     """
 
     machine: Machine
@@ -55,12 +54,10 @@ class Expectations:
     rows: Optional[tuple[Expectation, ...]] = None
 
     def marked(self, outcome: Outcome) -> Outcome:
-        """Return ``outcome`` with the state ``xfail`` or ``xpass`` if it was expected to fail, else with the
-        observed state.
-
-        If there is no baseline now, keep ``xfail`` and ``xpass`` states that came from an earlier baseline.
-        """
+        """Return ``outcome`` as ``xfail`` or ``xpass`` if a failure was expected, else in its observed
+        state."""
         plain = observed(outcome)
+        # Keep the state that an earlier baseline gave.
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
             return outcome
         expected = self._expected(plain)

@@ -1,5 +1,7 @@
-"""Choice of the best member of a joined run, and its cost compared to the other members. A joined run tests
-several Python environments. Its members are the runs in one environment each."""
+"""Choice of the best Python environment of a joined run.
+
+A joined run has one member for each environment. A member is an ordinary run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Result
 
 
 def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
-    """Return ``joined`` with each member's verdict, setting and time. ``chosen`` is the best member's name.
+    """Return ``joined`` with the best member, and with each member's verdict, setting and time.
 
     ``judged`` maps the names of members to their judged runs.
     """
@@ -43,10 +45,7 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
 
 
 def _speed(judged: Mapping[str, Results]) -> Speed:
-    """Return the speed of each run under its recommended setting, over the problems that all runs timed.
-
-    If all runs used the same device, a difference in yardstick speed (matrix product, copy) counts as noise.
-    """
+    """Return the speed of each run under its recommended setting."""
     settings: list[Setting] = []
     outcomes: list[Outcome] = []
     chosen: list[Results] = []
@@ -70,6 +69,7 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
     purpose = chosen[0].purpose
     every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
     found = speed(every, settings, dtype, purpose)
+    # Speeds of matrix product and copy show noise only if they are from one device.
     return found if len(devices) == 1 else replace(found, drift=1.0)
 
 
@@ -88,10 +88,7 @@ def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member
 
 
 def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
-    """Return the fastest member with a correct setting, or None.
-
-    Members on a GPU come before members on the CPU. Among equally fast members, the verdict decides.
-    """
+    """Return the fastest member with a correct setting, or None. Prefer any GPU to the CPU."""
     right = [each for each in members if each.setting]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right
     fastest = min(right, key=lambda each: timed.seconds.get(each.name, math.inf), default=None)

@@ -1,4 +1,4 @@
-"""Comparison of two times: which is shorter, or whether the measurements are too noisy to tell."""
+"""Comparison of two times within their noise."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio of two times: ``value`` is the ratio of the medians, ``least`` and ``most`` are the range
-    within the noise."""
+    """A ratio of two times. Within the noise, the ratio is between ``least`` and ``most``."""
 
     value: float
     least: float
@@ -35,11 +34,7 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """Return "shorter" if ``most`` is below 1, and "longer" if ``least`` is above 1.
-
-        Otherwise return "same" if the range differs from 1 by a factor of at most ``SAME_TIME``, else "too
-        noisy".
-        """
+        """The verdict "shorter", "longer", "same" (within ``SAME_TIME``) or "too noisy"."""
         if self.most < 1:
             return "shorter"
         if self.least > 1:
@@ -67,10 +62,7 @@ def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:
 
 
 def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Return the factor, 1 or more, by which the device's speed changed between two measurements.
-
-    The factor comes from the yardsticks (a matrix product and a copy).
-    """
+    """Return the factor, 1 or more, by which the speed of a matrix product or a copy changed."""
     first, second = measure_roof(own), measure_roof(other)
     if first is None or second is None:
         return 1.0

@@ -1,8 +1,7 @@
-"""Comparison of the speed of a card with the speed of other cards, for matrix product, copy and convolution.
+"""Comparison of a card's speed with other cards, for matrix product, copy and convolution.
 
-The check throughput measures the speeds. Each speed is divided by the card's peak, and this fraction is
-compared with the fractions that other owners published (``data/reference_speeds.toml``). Without published
-figures for the same chip or family there is no verdict.
+Each speed is a fraction of the card's peak. ``data/reference_speeds.toml`` has the published fractions of
+other cards.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ class NormalSpeed:
     """One measured speed of a device, compared with other cards.
 
     ``rate`` is in operations per second, or bytes per second for a copy. ``peak`` is the highest possible
-    rate, or None if unknown, and ``share`` is rate / peak. ``memory_bound`` is True if memory bandwidth, not
-    arithmetic, limits the peak of this layer. ``verdict`` is "normal", "slow", or "" without published
-    figures.
+    rate, or None if unknown, and ``share`` is rate / peak. ``memory_bound`` is True if memory bandwidth
+    limits the peak. ``verdict`` is "normal", "slow", or "" without published figures.
     """
 
     device: str
@@ -74,16 +72,12 @@ class NormalSpeed:
 
 
 def has_own_times(results: Results) -> bool:
-    """Return True if the times belong to the machine of the results.
-
-    Return False for a simulated machine whose file has no speeds.
-    """
+    """Return True if the times are real, or simulated for this machine."""
     return not results.simulated or bool(results.machine.value("simulation.times"))
 
 
 def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
-    """Return the speeds of each AMD GPU in matrix products, copies and convolutions, each with its
-    verdict."""
+    """Return the speeds of each AMD GPU in matrix products, copies and convolutions."""
     if not has_own_times(results):
         return ()
     # Under the setting "cpu", ``device`` of an outcome is still the GPU.
@@ -102,7 +96,7 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 
 
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
-    """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if not exactly one GPU matches."""
+    """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if the GPU is unknown."""
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]
     isas = {each.native_isa for each in results.outcomes if each.device == device and each.native_isa}

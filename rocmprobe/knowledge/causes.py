@@ -1,5 +1,4 @@
-"""All known causes of failures, the layers of the software in which something can fail, and advice for the
-user."""
+"""Known causes of failures, layers in which failures occur, and advice for the user."""
 
 from __future__ import annotations
 
@@ -41,18 +40,18 @@ _AMD_INDEX = "{amd_index}"
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice that applies if all conditions in ``when`` are met. A condition is the name of a fact, e.g.
-    "wsl", or ``not-`` and the name of a fact.
+    """Advice for the user if certain facts are true or false.
 
-    In ``text``, ``{gfx}`` stands for the user's target, and ``{amd_index}`` for the package index with AMD's
-    wheels for this target.
+    - ``when``: conditions, e.g. "wsl" or "not-wsl"
+    - ``text``: the advice, in which ``{gfx}`` stands for the target and ``{amd_index}`` for AMD's package
+      index
     """
 
     text: str
     when: tuple[str, ...] = ()
 
     def given_to(self, chip: Optional[str]) -> str:
-        """Return the text for the target ``chip``."""
+        """Return the text with its placeholders replaced for the target ``chip``."""
         text = self.text
         if _AMD_INDEX in text:
             text = text.replace(_AMD_INDEX, amd_index(chip))
@@ -64,7 +63,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of the software in which something can fail. The table lists lower layers first."""
+    """A layer of hardware or software in which something can fail."""
 
     name: str
     title: str
@@ -76,10 +75,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Group:
-    """Causes with similar symptoms and a similar fix.
-
-    ``advice`` is the part of the fix that all causes of the group have in common.
-    """
+    """Causes with similar symptoms, and advice that fits each of these causes."""
 
     name: str
     title: str
@@ -90,7 +86,7 @@ class Group:
 class Cause:
     """A cause of failures, the layer where it usually occurs, and texts for the user.
 
-    The first item of ``advice`` whose conditions are met is used. The last item has no conditions.
+    The last item of ``advice`` has no conditions.
     """
 
     name: str
@@ -128,17 +124,17 @@ def groups() -> tuple[Group, ...]:
 
 
 def layer(name: str) -> Layer:
-    """Return the layer called ``name``. Raise StopIteration if there is no such layer."""
+    """Return the layer ``name``. Raise StopIteration if the name is unknown."""
     return next(row for row in layers() if row.name == name)
 
 
 def group(name: str) -> Group:
-    """Return the group called ``name``. Raise StopIteration if there is no such group."""
+    """Return the group ``name``. Raise StopIteration if the name is unknown."""
     return next(row for row in groups() if row.name == name)
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return the names of the layers that belong to the layer ``name``."""
+    """Return the names of the layers inside the layer ``name``."""
     return tuple(row.name for row in layers() if row.within == name)
 
 
@@ -155,22 +151,19 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """Return texts on how to distinguish two similar causes, keyed by the set of both names."""
+    """Return texts on how to distinguish two similar causes, keyed by the names of the two causes."""
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
 def cause(name: str) -> Cause:
-    """Return the cause called ``name``.
-
-    Raise KeyError if there is no such cause.
-    """
+    """Return the cause ``name``. Raise KeyError if the name is unknown."""
     return _by_name()[name]
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice against the cause ``name`` for the machine and the failure that ``situations`` describes.
+    """Return advice for the cause ``name``. Raise KeyError if the name is unknown.
 
-    Raise KeyError if there is no such cause.
+    ``situations`` are facts about the machine and the failure, e.g. "wsl".
     """
     row = gpus.target(silicon)
     given = first_applicable(cause(name).advice, situations, silicon)
@@ -184,7 +177,7 @@ def first_applicable(
 ) -> str:
     """Return the text of the first advice whose conditions are all true.
 
-    If the target ``silicon`` is None or unknown, the text says gfxNNNN and how to find the target.
+    If the target ``silicon`` is unknown, a text that needs the target explains how to find the target.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
@@ -193,9 +186,9 @@ def first_applicable(
 
 
 def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
-    """Return True if ``words`` meets every condition of ``when``.
+    """Return True if ``words`` meets every condition in ``when``.
 
-    The condition "WORD" requires WORD in ``words``. The condition "not-WORD" forbids WORD in ``words``.
+    The condition "wsl" requires "wsl" in ``words``. The condition "not-wsl" forbids "wsl".
     """
     return all(word[len(_NOT) :] not in words if word.startswith(_NOT) else word in words for word in when)
 
@@ -206,10 +199,10 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 
 
 def deciding_check(first: str, second: str) -> str:
-    """Return a text that says what the user must find out to decide between two causes.
+    """Return instructions for deciding between two causes.
 
-    If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if the
-    pair has no entry and the first cause is unknown.
+    If the table has no instructions for this pair, return how to confirm the cause ``first``. Raise KeyError
+    if ``first`` is unknown.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

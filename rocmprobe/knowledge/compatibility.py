@@ -1,9 +1,7 @@
-"""Compatibility of a chip with a stack: which failures must occur, and which causes of a failure are
-impossible.
+"""Compatibility of a chip with a software stack.
 
-A relation is a condition on a ``Combination`` of chip and stack, for example that torch has code for the
-chip. ``data/compatibility.toml`` has the source of each relation and the consequences if the relation holds
-or does not hold.
+A relation is a condition on chip and stack, e.g. that torch has code for the chip.
+``data/compatibility.toml`` has the source and the consequences of each relation.
 """
 
 from __future__ import annotations
@@ -40,17 +38,21 @@ Points = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Combination:
-    """A chip and a stack.
+    """A chip and a software stack.
 
-    ``amd`` is True if the machine has an AMD GPU. ``gfx`` is its native ISA, ``effective`` the ISA that the
-    runtime uses, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with suffix
-    ("2.12.0+rocm10.1.0"). ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR. ``torch_targets`` and
-    ``rocblas_targets`` are the targets for which the installed library has code. ``system`` is one of
-    ``stacks.SYSTEMS``. ``atomics`` is True if the card can use PCIe atomics. ``primitive`` is the operation
-    that MIOpen had to compute, e.g. "batch-norm". ``package`` has the targets in the name of the installed
-    package, e.g. "gfx110X" or "gfx1100 gfx1101". ``torch_kind`` is "rocm", "cuda" or "cpu" if torch itself
-    reports it. ``first`` is "card" or "processor", the kind of device 0. ``first`` is None if all GPUs are of
-    one kind.
+    - ``amd``: True if the machine has an AMD GPU
+    - ``gfx``: native ISA
+    - ``effective``: ISA that the runtime uses
+    - ``override``: value of HSA_OVERRIDE_GFX_VERSION
+    - ``torch``: version with suffix, e.g. "2.12.0+rocm10.1.0"
+    - ``rocm``, ``kernel``: versions of ROCm and Linux, beginning with MAJOR.MINOR
+    - ``torch_targets``, ``rocblas_targets``: targets for which the installed library has code
+    - ``system``: one of ``stacks.SYSTEMS``
+    - ``atomics``: True if the card can use PCIe atomics
+    - ``primitive``: operation that MIOpen had to compute, e.g. "batch-norm"
+    - ``package``: targets in the name of the installed package, e.g. "gfx110X" or "gfx1100 gfx1101"
+    - ``torch_kind``: "rocm", "cuda" or "cpu", if torch itself reports it
+    - ``first``: "card" or "processor", the kind of device 0, or None if all GPUs are of one kind
     """
 
     amd: bool = False
@@ -71,8 +73,7 @@ class Combination:
 
     @property
     def isa(self) -> Optional[str]:
-        """ISA for which a program needs code: the effective ISA, or the native ISA if the effective ISA is
-        unknown."""
+        """ISA for which programs need code: the effective ISA if known, else the native ISA."""
         return self.effective or self.gfx
 
     @property
@@ -82,7 +83,7 @@ class Combination:
 
     @property
     def build(self) -> Optional[str]:
-        """Kind of PyTorch build, "cuda" or "cpu". None for a ROCm build, or if unknown."""
+        """Kind of PyTorch build: "cuda", "cpu", or None if ROCm or unknown."""
         if self.torch_kind:
             return self.torch_kind if self.torch_kind != "rocm" else None
         return next((name for suffix, name in _OTHER_BUILDS if suffix in (self.torch or "")), None)
@@ -96,14 +97,14 @@ class Combination:
 
     @property
     def torch_number(self) -> Optional[str]:
-        """MAJOR.MINOR of the torch version, without the suffix."""
+        """MAJOR.MINOR of the torch version."""
         found = _NUMBER.match((self.torch or "").strip())
         return found[0] if found else None
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A condition on a combination of chip and stack: one [[relation]] in data/compatibility.toml."""
+    """A condition on chip and stack: one [[relation]] in data/compatibility.toml."""
 
     name: str
     asks: str
@@ -115,12 +116,11 @@ class Relation:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a relation for a combination.
+    """The result of a relation for a chip and a stack.
 
-    ``certain`` is True if the result was read from the machine itself, and False if it comes from
-    publications or reports. ``stops`` is False if programs can run although the relation does not hold, e.g.
-    without one library. ``cause`` is the cause of failures if the relation does not hold, or "" if the table
-    has none.
+    - ``certain``: True if the result was read from the machine, False if it was published or reported
+    - ``stops``: False if programs can run although the relation does not hold
+    - ``cause``: cause of failures if the relation does not hold, or "" if unknown
     """
 
     relation: Relation
@@ -132,9 +132,9 @@ class Answer:
     cause: str = ""
 
     def points(self, symptoms: Collection[str]) -> dict[str, float]:
-        """Return points by cause for a failure with these symptoms. Negative points speak against the cause.
+        """Return the weight of each cause for a failure with these symptoms.
 
-        If several symptoms give points to the same cause, the largest points count.
+        A negative weight speaks against the cause.
         """
         consequences = self.relation.yes if self.holds else self.relation.no
         found: dict[str, float] = {}
@@ -147,7 +147,7 @@ class Answer:
 
     @property
     def settled(self) -> tuple[str, ...]:
-        """Causes that are impossible because of the result."""
+        """Causes that are impossible because the relation holds."""
         return self.relation.settles if self.holds and self.certain else ()
 
 
@@ -176,7 +176,7 @@ def symptoms() -> Mapping[str, str]:
 
 
 def of_machine(machine: Machine, gpu: Gpu) -> Combination:
-    """Return the combination of the GPU ``gpu`` with the software on its machine."""
+    """Return the combination of ``gpu`` and the software on ``machine``."""
     kernel, name = machine.value("kernel.release"), machine.value("os.name")
     in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
     return Combination(
@@ -197,9 +197,9 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
 
 
 def first_device(machine: Machine) -> Optional[str]:
-    """Return "card" or "processor", the kind of the AMD GPU that is device 0 of programs.
+    """Return the kind of the AMD GPU that is device 0, "card" or "processor".
 
-    Return None if all AMD GPUs are of one kind, or if the first device is unknown.
+    Return None if all AMD GPUs are of one kind, or if device 0 is unknown.
     """
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
@@ -214,7 +214,7 @@ def _held(machine: Machine, name: FactName) -> Optional[tuple[str, ...]]:
 
 
 def answers(combination: Combination) -> tuple[Answer, ...]:
-    """Check ``combination`` against each relation in the table, and return the results in the table's order.
+    """Return the result of each relation for ``combination``.
 
     Skip relations that do not apply or that need unknown facts.
     """
@@ -224,9 +224,9 @@ def answers(combination: Combination) -> tuple[Answer, ...]:
 
 
 def answer(combination: Combination, name: str) -> Optional[Answer]:
-    """Return the result of the relation ``name``, or None if too little is known.
+    """Return the result of the relation ``name``, or None if the relation cannot be checked.
 
-    Raise KeyError if the table has no relation with this name.
+    Raise KeyError if the name is unknown.
     """
     relation = next((each for each in relations() if each.name == name), None)
     if relation is None:
@@ -344,11 +344,8 @@ def _package_has_code(combination: Combination) -> Iterator[_Found]:
 
 
 def _of_amd(combination: Combination) -> bool:
-    """Return True if a ROCm build of torch for ``combination`` exists only in AMD's index.
-
-    PyTorch's index has no ROCm build for Windows or for a ROCm newer than PyTorch's stacks in
-    data/stacks.toml.
-    """
+    """Return True if only AMD's index has a ROCm build of torch for ``combination``."""
+    # PyTorch's index has no ROCm build for Windows or for a ROCm newer than PyTorch's stacks.
     newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
     number = combination.rocm_number
     return combination.system == "windows" or bool(number and version_numbers(number) > newest)
@@ -420,14 +417,11 @@ def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield one result. Its ``holds`` is True if AMD's build of the library has code for the chip.
-
-    Yield nothing if the ROCm release or the chip is unknown, or on Windows before ROCm 7.9 (TheRock). Before
-    TheRock, the HIP SDK for Windows had other targets than ROCm for Linux.
-    """
+    """Check if AMD's build of a library has code for the chip. Yield nothing if this is unknown."""
     number, isa = combination.rocm_number, combination.isa
     if number is None or isa is None or gpus.target(isa) is None:
         return
+    # Before TheRock, the HIP SDK for Windows had other targets than ROCm for Linux.
     if combination.system == "windows" and version_numbers(number) < _FIRST_OF_THEROCK:
         return
     for row in _rows("library"):
@@ -519,16 +513,16 @@ _NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
 
 
 class Needless(NamedTuple):
-    """The advice to remove an override, and the facts that support it."""
+    """Advice to remove an unnecessary override, and the facts that support the advice."""
 
     advice: str
     sources: tuple[str, ...]
 
 
 def has_code_for(targets: Fact, isa: str) -> bool:
-    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family.
+    """Return True if ``targets`` include ``isa`` or its family.
 
-    A family is, for example, gfx10-1-generic or gfx11-generic (code object) or gfx101x (name of a wheel).
+    ``targets`` is a fact such as ``torch.targets``. Examples of a family are gfx11-generic and gfx101x.
     """
     family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
     bases = {target.partition(":")[0] for target in targets.value or ()}
@@ -536,20 +530,17 @@ def has_code_for(targets: Fact, isa: str) -> bool:
 
 
 def libraries_with_code(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
-    """Return the libraries among torch and rocBLAS that are known to have code for ``isa``.
+    """Return the names of the libraries, "torch" and "rocblas", that are known to have code for ``isa``.
 
-    If one of the two is known to lack that code, return (), because most programs need both.
+    Return () if one library is known to lack the code.
     """
     known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
+    # Most programs need both libraries.
     return tuple(known) if isa and all(has_code_for(fact, isa) for fact in known.values()) else ()
 
 
 def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
-    """Return the advice to remove the ISA override of ``gpu`` if the libraries have code for the GPU's native
-    ISA.
-
-    Otherwise, or if the GPU has no override, return None.
-    """
+    """Return advice to remove an override of ``gpu`` that the libraries do not need, else None."""
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     if not native or not effective or native == effective:
         return None

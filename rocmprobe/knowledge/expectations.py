@@ -32,7 +32,7 @@ _LONGEST_REASON = 140
 
 @dataclass(frozen=True)
 class Expectation:
-    """A known failure: one row of ``data/expectations.toml``, which explains the fields."""
+    """A known failure: one row of ``data/expectations.toml``. That file explains the fields."""
 
     id: str
     settings: tuple[str, ...]
@@ -54,10 +54,7 @@ class Expectation:
     sometimes: bool = False
 
     def applies(self, machine: Machine, outcome: Outcome) -> bool:
-        """Return True if the row applies to this case on this machine.
-
-        A case under the setting ``cpu`` never matches.
-        """
+        """Return True if this row is about the case that ``outcome`` tested on ``machine``."""
         problem = outcome.problem or ""
         return (
             outcome.setting != _CPU
@@ -85,24 +82,21 @@ def _bare(isa: Optional[str]) -> str:
 
 
 def _version(machine: Machine, of: str, driver: str) -> str:
-    """Return the version of ROCm, torch or MIOpen under which the case ran.
-
-    For ROCm return only the first two numbers, because the third number of HIP's version counts builds.
-    """
+    """Return the version of ROCm, torch or MIOpen that a case used, or "" if unknown."""
     if of == "torch":
         return str(machine.value("torch.version") or "") if driver == "torch" else ""
     if of == "miopen":
         direct = machine.value("capi.miopen") if driver == "capi" else None
         return str(direct or machine.value("miopen.version") or "")
     bundled = machine.value("torch.hip") if driver == "torch" else None
+    # The third number of HIP's version counts builds.
     numbers = re.match(r"\d+\.\d+", str(bundled or machine.value("rocm.version") or ""))
     return numbers[0] if numbers else ""
 
 
 @lru_cache(maxsize=256)
 def _satisfied(wanted: str, version: str) -> bool:
-    """Return True if ``version`` satisfies the specifier ``wanted``. An unknown version satisfies no
-    specifier."""
+    """Return True if ``version`` is valid and satisfies the specifier ``wanted``."""
     try:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
@@ -123,9 +117,9 @@ def expectations() -> tuple[Expectation, ...]:
 
 
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
-    """Return the rows of ``text``, which is the content of the table ``name``.
+    """Parse the text of a table of known failures. Raise BadInput for the first invalid row.
 
-    Raise BadInput for the first invalid row.
+    ``name`` is the name of the table in error messages.
     """
     data = reading.toml_of(text.encode(), name, "fix that line")
     strangers = sorted(set(data) - {"expectation"})

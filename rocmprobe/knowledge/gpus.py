@@ -1,7 +1,6 @@
-"""AMD GPU targets: names, families, PCI ids and the instructions that they lack.
+"""AMD GPU targets from ``data/gpus.toml``: names, families, PCI ids and missing instructions.
 
-The knowledge is in ``data/gpus.toml``. For an unknown target or device, functions return None or an empty
-result and raise no error, because new cards can appear before the table has them.
+For an unknown target or device, functions return None or an empty result.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ PciId = Union[str, int]
 #: after the name, as in HSA_OVERRIDE_GFX_VERSION_1, the variable applies to one GPU.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 #: Values that the ROCm thunk accepts (libhsakmt topology.c): sscanf with "%u.%u.%u", and no text after the
-#: last
-#: number.
+#: last number.
 _OVERRIDE_VALUE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
 _OVERRIDE_LIMITS = (63, 255, 255)
 
@@ -72,7 +70,7 @@ def _by_pci_id() -> Mapping[str, Target]:
 
 
 def _hex(value: object, digits: int) -> str:
-    """Return a PCI number as ``digits`` lower-case hexadecimal digits, e.g. "731f"."""
+    """Return a PCI number in hexadecimal with ``digits`` digits, e.g. "731f"."""
     if isinstance(value, int):
         return f"{value:0{digits}x}"
     try:
@@ -82,10 +80,7 @@ def _hex(value: object, digits: int) -> str:
 
 
 def target(gfx: object) -> Optional[Target]:
-    """Return the target called ``gfx``, or None if it is unknown.
-
-    Feature suffixes are ignored (``gfx1010:xnack-``). A value that is not a string also counts as unknown.
-    """
+    """Return the target ``gfx``, or None if unknown. Ignore a feature suffix, as in "gfx1010:xnack-"."""
     return _tables().targets.get(gfx.partition(":")[0]) if isinstance(gfx, str) else None
 
 
@@ -95,25 +90,25 @@ def all_targets() -> tuple[Target, ...]:
 
 
 def family(gfx: Optional[str]) -> Optional[str]:
-    """Return the generation of a target (``RDNA1``, ``Vega``, ``CDNA3``, ...), or None if unknown."""
+    """Return the generation of a target, e.g. "RDNA1" or "Vega", or None if unknown."""
     row = target(gfx)
     return row.family if row else None
 
 
 def chip(gfx: Optional[str]) -> Optional[str]:
-    """Return the code name of the chip (``Navi 10``), or None if unknown."""
+    """Return the code name of a target's chip, e.g. "Navi 10", or None if unknown."""
     row = target(gfx)
     return row.chip if row else None
 
 
 def gfx_of(pci_id: Optional[PciId]) -> Optional[str]:
-    """Return the native ISA of an AMD PCI device id (``0x731f``), or None if unknown."""
+    """Return the native ISA for an AMD PCI device id, e.g. "0x731f", or None if unknown."""
     row = _by_pci_id().get(_hex(pci_id, 4))
     return row.gfx if row else None
 
 
 def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
-    """Return True if the GPU with an AMD PCI device id is part of a processor, or None if unknown."""
+    """Return True if the GPU with this PCI device id is part of a processor, or None if unknown."""
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
     if row is None:
@@ -122,16 +117,16 @@ def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
 
 
 def product(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """Return the name of the product with exactly this device id and revision, or None if unknown."""
+    """Return the product name for exactly this device id and revision, or None if unknown."""
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
     return row.names.get(f"{device}/{_hex(revision, 2)}") if row else None
 
 
 def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """Return the name of the product with this device id and revision, or None if unknown.
+    """Return the product name for this device id and revision, or None if unknown.
 
-    If the table lacks the revision, return the name that the table has for the device id alone.
+    If the revision is unknown, return the name for the device id alone.
     """
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
@@ -139,11 +134,7 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
-    """Return one sentence for each reason why code for ``effective`` can fail on ``native``.
-
-    Reasons are unsupported features and missing workarounds. If the two ISAs have different instruction
-    encodings, the encoding is the only reason.
-    """
+    """Return one sentence for each reason why code for ``effective`` can fail on ``native``."""
     silicon, code = target(native), target(effective)
     if silicon is None or code is None or silicon.gfx == code.gfx:
         return ()
@@ -162,7 +153,7 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
-    """Return True if an official wheel of these versions has code for a target, or None if unknown."""
+    """Return True if PyTorch's wheel of these versions has code for a target, or None if unknown."""
     # Imported here, because this import takes longer than all of this module.
     from packaging.specifiers import SpecifierSet
 
@@ -180,7 +171,8 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
 
 
 def target_order(gfx: str) -> tuple[int, str]:
-    """Return a sort key that sorts gfx90a before gfx1030. A longer name belongs to a later chip."""
+    """Return a sort key that sorts gfx90a before gfx1030."""
+    # Later chips have longer names.
     return len(gfx.partition(":")[0]), gfx
 
 
@@ -196,6 +188,5 @@ def isa_of_override(text: str) -> Optional[str]:
 
 
 def isa_name(major: int, minor: int, stepping: int) -> str:
-    """Return the name of a target, given its version number: gfx1010 for 10, 1, 0, and gfx90a for 9, 0,
-    10."""
+    """Return the name of the target with this version number, e.g. gfx90a for 9, 0, 10."""
     return f"gfx{major}{minor:x}{stepping:x}"

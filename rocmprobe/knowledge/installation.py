@@ -1,7 +1,4 @@
-"""Commands that install a stack on a machine, and constraints that prevent pip from replacing torch.
-
-This module runs no command.
-"""
+"""Commands that install a stack on a machine, and constraints that prevent pip from replacing torch."""
 
 from __future__ import annotations
 
@@ -29,8 +26,9 @@ _ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 class Place:
     """The machine on which a user wants to install a stack. Unknown fields are "" or None.
 
-    ``chips`` are the targets of its cards, the main card first. ``python`` and ``torch`` are the versions of
-    the installed Python and torch. ``atomics`` is True if the card can use PCIe atomics.
+    - ``chips``: targets of the cards, the main card first
+    - ``python``, ``torch``: installed versions
+    - ``atomics``: True if the card can use PCIe atomics
     """
 
     chips: tuple[str, ...]
@@ -50,10 +48,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan for installing a stack.
+    """Commands for installing a stack.
 
-    ``constraints`` are the lines of pip's constraints file. ``constraints`` is empty if the versions are only
-    known after the installation.
+    ``constraints`` are the lines of pip's constraints file, or () if the versions are not yet known.
     """
 
     option: Option
@@ -63,9 +60,9 @@ class Plan:
 
 
 def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:
-    """Return the commands for ``option`` on a machine.
+    """Return the commands for installing ``option`` on the machine ``place``.
 
-    ``constraints_file`` is the file with pip's constraints if it already exists.
+    ``constraints_file`` is the path of pip's constraints file if the file already exists.
     """
     stack = option.stack
     python = _python(stack.python, place.python)
@@ -95,13 +92,9 @@ def _check(place: Place) -> tuple[str, tuple[str, ...]]:
 
 
 def constraints(option: Option, place: Place) -> tuple[str, ...]:
-    """Return the lines of a constraints file: the versions that the stack installs.
-
-    Versions keep their local part, such as "+rocm6.2", so that pip cannot take the packages from another
-    index. For a stack without fixed versions, use the version of the installed ROCm torch. Return () if the
-    versions are unknown.
-    """
+    """Return the lines of pip's constraints file for a stack, or () if the versions are unknown."""
     stack = option.stack
+    # Keep the local part of versions, such as "+rocm6.2". Otherwise pip could use another index.
     pins = [name for name in (re.sub(r"\{extra\}", "", each) for each in stack.packages) if "==" in name]
     if not pins and _ROCM_TORCH.fullmatch(place.torch):
         pins = [f"torch=={place.torch}"]
@@ -110,7 +103,7 @@ def constraints(option: Option, place: Place) -> tuple[str, ...]:
 
 
 def as_data(made: Plan) -> dict[str, Any]:
-    """Return a plan as data for JSON. docs/installing.md describes the keys."""
+    """Return a plan as JSON data. docs/installing.md describes the keys."""
     option, stack = made.option, made.option.stack
     return {
         "stack": stack.name, "title": stack.title, "kind": stack.kind, "gfx": option.gfx,

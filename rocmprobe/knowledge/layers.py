@@ -1,7 +1,6 @@
-"""Kinds of layers that a vendor library computes, and the setting ``by-layer``.
+"""Layers of networks that a vendor library computes, and the setting ``by-layer``.
 
-Under ``by-layer``, the vendor library computes convolution with variables and flags that make the result
-correct. PyTorch's own kernels compute the layers that fail in the vendor library.
+Under ``by-layer``, PyTorch's own kernels compute the layers that fail in the vendor library.
 """
 
 from __future__ import annotations
@@ -29,36 +28,31 @@ _OF_TRAINING = ("batch-norm",)
 
 
 def options_for(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the keyword arguments of ``rocmprobe.bypass.install`` (e.g. "rnn") for the layers named
-    ``words`` (e.g. "recurrent layers")."""
+    """Return the arguments of ``bypass.install`` for these layers, e.g. "rnn" for "recurrent layers"."""
     wanted = set(words)
     return tuple(dict.fromkeys(layer.option for layer in LAYERS if layer.words in wanted))
 
 
 def install_line(options: Iterable[str], bypass: bool = False) -> str:
-    """Return a line of Python that makes PyTorch's own kernels compute the layers of ``options``."""
+    """Return a line of Python that makes PyTorch's own kernels compute the layers in ``options``."""
     words = [] if bypass else ['convolution="native"']
     words += [f'{option}="pytorch"' for option in options]
     return f"rocmprobe.bypass.install({', '.join(words)})"
 
 
 def uses_pytorch_kernels(setting: Setting, outcome: Outcome) -> bool:
-    """Return True if PyTorch's own kernels compute at least part of the case ``outcome``.
-
-    A case of a single layer counts if ``setting.pytorch_layers`` contains the layer. A network counts if
-    ``setting.pytorch_layers`` is not empty.
-    """
+    """Return True if PyTorch's own kernels compute at least a part of the case in ``outcome``."""
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
     return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """Return the keyword arguments (see OPTIONS) of the layers that fail in the vendor library.
+    """Return the keys in OPTIONS of the layers that fail in the vendor library.
 
-    ``outcomes`` are the outcomes under the setting ``default``. Outcomes in float64 are ignored, because
-    PyTorch does not use MIOpen for float64.
+    ``outcomes`` are the outcomes under the setting ``default``.
     """
+    # PyTorch does not use MIOpen for float64.
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
         broken -= set(_OF_TRAINING)
@@ -66,9 +60,9 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Return True if a setting's convolutions were tested and are all correct.
+    """Return True if convolutions were tested and all are correct.
 
-    If float32 was tested, only float32 counts.
+    If float32 was tested, ignore other dtypes.
     """
     asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
@@ -76,11 +70,9 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
 
 
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> DerivedSetting:
-    """Return the variables and flags of the setting ``by-layer``, or the reason why this setting cannot be
-    used.
+    """Return the setting ``by-layer``, or the reason why this setting cannot be used.
 
-    ``cures`` are settings under which convolution works. ``by-layer`` copies the setting in ``cures`` with
-    the fewest variables and flags.
+    ``options`` are the layers for PyTorch's kernels. ``cures`` are settings under which convolution works.
     """
     if not options:
         return DerivedSetting(None, "skipped", "no layer was found to fail in the vendor library")
@@ -102,7 +94,7 @@ def is_variable(name: str, value: str) -> bool:
 
 
 def refuse_foreign(setting: Setting, where: str) -> None:
-    """Raise BadInput if ``setting`` has a flag, variable or layer that no setting of rocmprobe has.
+    """Raise BadInput if ``setting`` has a flag, variable or layer that rocmprobe's settings do not have.
 
     ``setting`` can come from an untrusted results file.
     """
@@ -118,9 +110,10 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
-    """Raise BadInput unless ``setting`` is a valid ``by-layer`` or only switches solvers off.
+    """Raise BadInput if rocmprobe cannot have computed ``setting``.
 
-    ``setting`` can come from an untrusted results file.
+    A ``by-layer`` setting can only have flags, variables and layers of known settings. Other computed
+    settings can only switch solvers off.
     """
     if setting.by_layer:
         refuse_foreign(setting, where)

@@ -1,4 +1,4 @@
-"""Names of the files that MIOpen keeps for a GPU.
+"""Names of MIOpen's files for a GPU.
 
 Source of the names: MIOpen src/db_path.cpp.in, src/include/miopen/handle.hpp (GetDbBasename) and
 src/hip/handlehip.cpp, versions 2.10 to 3.6.
@@ -23,10 +23,10 @@ _VERSION_FOLDER = re.compile(
 
 @dataclass(frozen=True)
 class MiopenFile:
-    """A file of a user database or of the kernel cache, and the GPU and MIOpen version for which it was made.
+    """The GPU and the MIOpen version in the name of a user database or a kernel cache.
 
-    ``version`` is MAJOR.MINOR.PATCH, or None if the file name does not contain a version. ``tweak`` is the
-    build number of that version.
+    - ``version``: MAJOR.MINOR.PATCH, or None if the name has no version
+    - ``tweak``: build number of the version
     """
 
     gpu: str
@@ -37,21 +37,20 @@ class MiopenFile:
 
 
 def database_name(isa: str, cus: int) -> str:
-    """Return the name that MIOpen uses for a GPU in file names.
+    """Return the name that MIOpen uses in file names for a GPU with ``cus`` compute units.
 
-    Examples: "gfx1030_36" for a gfx1030 with 72 compute units, and "gfx90a68" for a gfx90a with 104. From
-    gfx10 on, HIP counts workgroup processors, which have two compute units each. A count of more than 64 is
-    written in hexadecimal, without the underscore.
+    Examples: "gfx1030_36" for a gfx1030 with 72 compute units, and "gfx90a68" for a gfx90a with 104.
     """
+    # From gfx10 on, HIP counts workgroup processors, which have two compute units each.
     count = cus // 2 if isa.startswith("gfx1") else cus
+    # MIOpen writes a count of more than 64 in hexadecimal, without the underscore.
     return f"{isa}_{count}" if count <= 64 else f"{isa}{count:x}"
 
 
 def user_file(path: str) -> Optional[MiopenFile]:
-    """Return the GPU and the version that a file name in MIOpen's user folders states.
+    """Parse the name of a file in MIOpen's user folders. Return None for other files.
 
-    ``path`` is the file's name, or ``VERSION/NAME`` in the default folder of the compiled kernels. A folder
-    set by MIOPEN_CUSTOM_CACHE_DIR has no subfolders for versions.
+    ``path`` is the file's name, or ``VERSION/NAME`` for compiled kernels.
     """
     folder, _, name = path.rpartition("/")
     database, kernels = _DATABASE.fullmatch(name), _KERNELS.fullmatch(name)

@@ -1,10 +1,12 @@
-"""Parser for MIOpen's own log: the solver that MIOpen chose, and failures with their reasons.
+"""Parser for MIOpen's log: the chosen solver, and failures with their reasons.
 
-A log line is ``MIOpen(HIP): Info [Function] text``. With extra log options, a thread id precedes
-``MIOpen(HIP)``, and milliseconds follow ``MIOpen(HIP)``. An error that MIOpen reports to its caller is
-``MIOpen Error: file:line: text``. An error in a compile thread ends the process as a C++ exception. Line
-formats and texts are those of MIOpen 2.17 to 3.5 (src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp,
-problem.cpp).
+Formats of lines:
+
+- ``MIOpen(HIP): Info [Function] text``, possibly with a thread id and milliseconds
+- ``MIOpen Error: file:line: text``, an error that MIOpen returned
+- a C++ exception, caused by an error in a compile thread
+
+Source: MIOpen 2.17 to 3.5 (src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp, problem.cpp).
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 class Reading:
     """The implementation of the last convolution, and the errors, from the log of a vendor library.
 
-    ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive). ``find_db`` is "hit" or
-    "miss" of the find database, which stores the fastest solvers. ``errors`` are lines of the log, the most
-    informative first.
+    - ``algorithm``: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive
+    - ``find_db``: "hit" or "miss" of the find database, which stores the fastest solvers
+    - ``errors``: lines of the log, the most informative first
     """
 
     implementation: Optional[str] = None
@@ -98,9 +100,8 @@ _NO_SOLVER = re.compile(
     "No suitable algorithm was found|cannot be executed due to incorrect params"
     "|Immediate mode Fallback unsuccessful"
 )
-#: Errors after which MIOpen continues. Without an assembler, MIOpen does not try kernels in assembly
-#: language.
-#: MIOpen also skips invalid records of the find database, e.g. the empty record after a failed Find of 3.5.
+#: Errors after which MIOpen continues: a missing assembler, and invalid records of the find database, e.g.
+#: the empty record after a failed Find of 3.5.
 _PASSED_OVER = re.compile(
     r"Path to assembler is not provided|^Error parsing payload under the key|^Contents:"
 )
@@ -108,10 +109,7 @@ _PASSED_OVER = re.compile(
 
 @dataclass(frozen=True)
 class Message:
-    """One message of MIOpen.
-
-    ``place`` is the "file:line" of an exception.
-    """
+    """One message of MIOpen. ``place`` is the "file:line" of an exception."""
 
     level: str
     function: Optional[str]
@@ -123,7 +121,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Status:
-    """A status that MIOpen returned, other than success."""
+    """A status other than success that MIOpen returned."""
 
     name: str
     number: Optional[int]
@@ -134,9 +132,8 @@ class Status:
 class Choice:
     """The solver that MIOpen chose for a convolution.
 
-    ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive. ``find_db`` is "hit" if
-    MIOpen found the solver in the find database, and "miss" if MIOpen had to search or guess. ``find_db`` is
-    None if the log says neither.
+    - ``algorithm``: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive
+    - ``find_db``: "hit" if the solver was in the find database, "miss" if not, None if unknown
     """
 
     solver: Optional[str]
@@ -148,9 +145,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search of MIOpen for kernel parameters of a solver.
+    """MIOpen's last search for the best kernel parameters of a solver.
 
-    ``best_ms`` and ``default_ms`` are the solver's times with the best and with the default parameters.
+    ``best_ms`` and ``default_ms`` are the times with the best and with the default parameters.
     """
 
     solver: str
@@ -162,9 +159,9 @@ class Tuning:
 class MiopenLog:
     """A parsed log.
 
-    ``failures`` are the log's lines about failures, the most informative first. ``sources`` are the names of
-    kernel files in these lines. ``missing_databases`` are the files about which MIOpen warns. A missing
-    database alone causes no failure.
+    - ``failures``: lines about failures, the most informative first
+    - ``sources``: names of the kernel files in ``failures``
+    - ``missing_databases``: files about which MIOpen warns
     """
 
     messages: tuple[Message, ...] = ()
@@ -179,14 +176,14 @@ class MiopenLog:
 
 
 def family(solver: str) -> Optional[str]:
-    """Return the algorithm family of a solver, or None if the solver's name does not contain a family."""
+    """Return the algorithm family in a solver's name, or None."""
     return next((name for part, name in _FAMILIES if part in solver), None)
 
 
 def reason_not_tested(solver: str, state: str, reading: Reading) -> Optional[str]:
-    """Return the reason why a case that allowed only ``solver`` did not test this solver.
+    """Return the reason why MIOpen did not run ``solver``, the only solver that the case allowed.
 
-    Return None if the case tested ``solver``.
+    Return None if MIOpen ran ``solver``.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -205,7 +202,7 @@ def had_no_solver(state: str, reading: Reading) -> bool:
 
 
 def parse(text: str) -> MiopenLog:
-    """Parse ``text``, which can have other output between MIOpen's lines. Never raise an exception."""
+    """Parse the output of a program that uses MIOpen. Never raise an exception."""
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)
@@ -267,10 +264,8 @@ def _number(text: Optional[str]) -> Optional[float]:
 
 
 def _bytes(text: Optional[str]) -> Optional[int]:
-    """Return the number in ``text``, or None if ``text`` is empty or has 20 or more digits.
-
-    ``int`` raises an error for numbers with thousands of digits.
-    """
+    """Return the number in ``text``, or None if ``text`` is empty or has 20 or more digits."""
+    # ``int`` raises an error for numbers with thousands of digits.
     return int(text) if text and len(text) < 20 else None
 
 
@@ -316,10 +311,8 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
 
 
 def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
-    """Return ``find_db`` from the log, or "hit" if the log has no result and the find mode is HYBRID.
-
-    In HYBRID modes MIOpen searches only if the database has no record, and it logs every search.
-    """
+    """Return ``find_db``, or "hit" if the log has no result and the find mode is HYBRID."""
+    # In HYBRID modes MIOpen searches only if the database has no record, and it logs every search.
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
 
@@ -337,18 +330,13 @@ def _chosen(
 
 
 def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
-    """Return ``of_driver`` if MIOpenDriver printed another solver than MIOpen's log, else ``logged``.
-
-    ``logged`` has more details.
-    """
+    """Return ``of_driver`` if it has another solver than ``logged``, else ``logged``."""
+    # MIOpen's log has more details than the output of MIOpenDriver.
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
-    """Return the last solver that MIOpenDriver printed, or None.
-
-    MIOpenDriver prints the solver even if MIOpen's log is switched off.
-    """
+    """Return the last solver that MIOpenDriver printed, or None."""
     choice: Optional[Choice] = None
     for line in lines:
         if match := _DRIVER_CHOICE.match(line):
@@ -372,12 +360,7 @@ def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
 
 
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the failures, the most informative first.
-
-    The order is: errors that MIOpen reported to its caller, errors in MIOpen's log, messages of the compiler,
-    and exceptions that MIOpen caught with a warning. If a kernel could not be built, the messages of the
-    compiler come first, because they have more details.
-    """
+    """Return the failures, the most informative first."""
     left = [each for each in messages if each.function is None]
     logged = [
         each
@@ -389,6 +372,7 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
     caught = [each for each in messages if each.level == "Warning" and each.place]
     unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
+    # If a kernel could not be built, the messages of the compiler have the most details.
     ordered = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
     return tuple({each.line: each for each in [*ordered, *caught]}.values())
 

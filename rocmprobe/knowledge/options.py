@@ -1,4 +1,4 @@
-"""List of the stacks for a chip, the best first, with the reasons why some stacks fail."""
+"""Stacks for a chip, the best first, with the reasons why some stacks fail."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
-    ``lent`` is set if the chip must run another chip's code with an override. ``refused`` has the reasons why
-    chip and stack are incompatible. ``lacking`` has the limits that follow from relations between chip and
-    stack (see ``compatibility``).
+    - ``lent``: set if the chip must run another chip's code with an override
+    - ``refused``: reasons why chip and stack are incompatible
+    - ``lacking``: limits from relations between chip and stack (see ``compatibility``)
     """
 
     stack: Stack
@@ -76,7 +76,7 @@ class Option:
 
     @property
     def evidence(self) -> str:
-        """Sentences on what is known about the stack on this chip."""
+        """Sentences about what is known of the stack on this chip."""
         if self.refused:
             return f"By published limits it cannot run: {'; '.join(map(_with_source, self.refused))}."
         said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
@@ -84,15 +84,12 @@ class Option:
 
     @property
     def known_limits(self) -> tuple[str, ...]:
-        """Sentences on what does not work. Sentences from ``lacking`` include their source."""
+        """Sentences about what does not work."""
         return (*(row.text for row in self.limits), *(f"{_with_source(each)}." for each in self.lacking))
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """(source, date) of the stack, and of the report, override, limits and failures that apply.
-
-        Sources of relations are in the texts of ``evidence`` and ``known_limits`` instead.
-        """
+        """(source, date) of the stack, the report, the override, the limits and the failures."""
         rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
         return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
 
@@ -110,9 +107,7 @@ def options(
     """Return the stacks for a chip on a system, the best first. Return () for an unknown chip.
 
     Community stacks and builds from source come after other stacks. Stacks that are known to fail come last.
-    If ``distribution`` is None, stacks for particular distributions also come after other stacks. Within
-    these groups, the order is by status, then own code before overrides, releases before nightly builds,
-    newer before older. ``atomics`` is True if the card can use PCIe atomics.
+    ``atomics`` is True if the card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -129,10 +124,8 @@ def options(
 
 
 def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[CodeLoan]]:
-    """Yield the ways in which a chip can run a stack.
-
-    If the stack has code for the chip, yield only None. Otherwise, on Linux, yield each override with which
-    the chip can run the stack.
+    """Yield None if the stack has code for the chip, else the overrides with which the chip can run the
+    stack.
     """
     if has_code(stack, gfx):
         yield None
@@ -187,13 +180,13 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
 def combination(
     stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomics: Optional[bool] = None
 ) -> Combination:
-    """Return the combination of a chip with a stack. The chip runs its own code, or the code of the chip that
-    ``lent`` names.
+    """Return the combination of a chip with a stack.
 
-    For stacks from PyTorch and AMD, ``rocblas_targets`` is None, because data/compatibility.toml has the
-    targets. In other stacks, rocBLAS is assumed to have code for the chip.
+    The chip runs its own code, or the code that ``lent`` names.
     """
     runs_as = lent.posing if lent else gfx
+    # data/compatibility.toml has the rocBLAS targets of the stacks from PyTorch and AMD. In other stacks,
+    # rocBLAS is assumed to have code for the chip.
     return Combination(
         amd=True, gfx=gfx, effective=runs_as, override=lent.override if lent else None,
         torch=stack.torch or None, rocm=stack.rocm or None, system=system, torch_targets=(runs_as,),
@@ -205,7 +198,7 @@ def combination(
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
     """Yield the results that show a limit of hipBLASLt or MIOpen.
 
-    Skip a library that a limit in ``known`` already names.
+    Skip libraries that ``known`` already names.
     """
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
@@ -214,7 +207,7 @@ def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Ans
 
 
 def _listed(stack: Stack, gfx: str) -> bool:
-    """Return True if AMD officially supports the chip in the ROCm release of a wheel."""
+    """Return True if AMD officially supports the chip in the stack's ROCm release."""
     target = gpus.target(gfx)
     since = _LISTED.match(target.rocm) if target else None
     if since is None or stack.kind not in ("official", "amd-stable"):

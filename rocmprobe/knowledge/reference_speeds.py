@@ -27,17 +27,18 @@ class Peak:
     clock_mhz: Optional[float] = None
 
     def of(self, kind: str, dtype: str) -> Optional[float]:
-        """Return the peak of a kind of speed (``gemm``, ``copy`` or ``convolution``), or None if unknown."""
+        """Return the peak speed for ``gemm``, ``copy`` or ``convolution``, or None if unknown."""
         return self.bytes if kind == "copy" else self.flops.get(dtype)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published speed: ``rate`` in operations or bytes per second, ``share`` as a fraction of the product's
-    peak.
+    """A published speed.
 
-    ``like`` lists the kinds of convolution with comparable speeds, e.g. "3x3". ``ms`` is the time of a whole
-    network, or None if the speed is not about a network.
+    - ``rate``: operations or bytes per second
+    - ``share``: ``rate`` divided by the product's peak
+    - ``like``: kinds of convolution with comparable speeds, e.g. "3x3"
+    - ``ms``: time of a whole network, or None if no network was measured
     """
 
     product: str
@@ -72,10 +73,10 @@ class Explanation:
 
 
 def peak_of(gpu: Gpu) -> Peak:
-    """Return the peak of ``gpu`` from its compute units and clocks.
+    """Return the peak of ``gpu``, computed from its compute units and clocks.
 
-    If the driver does not report compute units or clock, use those of the product in the table. If the table
-    does not have the chip, return an empty peak.
+    Facts that the driver does not report come from the table of products. For an unknown chip, the peak is
+    empty.
     """
     gfx = gpu.native_isa.value
     chip = _chips().get(str(gfx).partition(":")[0])
@@ -101,7 +102,7 @@ def published() -> tuple[Published, ...]:
 
 @lru_cache(maxsize=1)
 def explanations() -> tuple[Explanation, ...]:
-    """Return every usual reason for a slow card, in the order of the table."""
+    """Return every usual reason for a slow card."""
     return tuple(
         Explanation(row["name"], tuple(row["of"]), row["text"], row["source"], tuple(row.get("gfx", ())))
         for row in table("reference_speeds")["explanation"]
@@ -109,7 +110,7 @@ def explanations() -> tuple[Explanation, ...]:
 
 
 def published_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
-    """Return the published speeds of this kind, dtype and direction on all chips in the family of ``gfx``."""
+    """Return the published speeds of this kind, dtype and direction for chips in the family of ``gfx``."""
     family = gpus.family(gfx)
     return tuple(
         each
@@ -151,9 +152,7 @@ def _bus(product: Mapping[str, Any]) -> float:
 
 
 def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
-    """Return ``fact`` if its value is a valid number. Otherwise return ``by_table`` as a fact, with the
-    source that ``row`` states.
-    """
+    """Return ``fact`` if it has a valid number, else the number from the table as a fact."""
     value = _number(fact.value)
     return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
 

@@ -27,7 +27,7 @@ _OF_THE_ROW = ("backends", "set")
 
 @dataclass(frozen=True)
 class Versions:
-    """Name and version of the vendor library, and the versions of PyTorch and of PyTorch's ROCm."""
+    """Versions of the vendor library, of PyTorch and of PyTorch's ROCm."""
 
     library: str
     library_version: Optional[str] = None
@@ -37,11 +37,11 @@ class Versions:
 
 @dataclass(frozen=True)
 class Search:
-    """A method by which PyTorch gets a solver from MIOpen: "find" (measure the solvers) or "immediate" (take
-    one without measuring).
+    """A method by which PyTorch gets a solver from MIOpen.
 
-    ``torch`` has the flags of ``torch.backends`` that select this method. The flags are valid in PyTorch
-    ``torch_since`` to ``torch_until`` ("" for no upper limit).
+    - ``name``: "find" (measure solvers), "exhaustive" (tune and measure all) or "immediate" (measure none)
+    - ``torch``: flags of ``torch.backends`` that select this method
+    - ``torch_since``, ``torch_until``: PyTorch versions for which the flags are valid, "" for no upper limit
     """
 
     name: str
@@ -74,10 +74,9 @@ def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
-    """Return the flags of ``torch.backends`` that make PyTorch use the method ``search``: "find",
-    "immediate", or "" for no flags.
+    """Return the flags of ``torch.backends`` that select a search method of MIOpen, e.g. "find".
 
-    ``torch`` is PyTorch's version, or None for the newest.
+    ``torch`` is PyTorch's version, or None for the newest. Return {} if there are no flags.
     """
     for each in reversed(searches()):
         if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
@@ -86,17 +85,12 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
 
 
 def searches() -> Sequence[Search]:
-    """Return every method to get a solver from MIOpen, with its flags for each range of PyTorch versions. For
-    each method, older versions come first."""
+    """Return the search methods of MIOpen for each range of PyTorch versions, older versions first."""
     return [Search(**row) for row in table("settings")["search"]]
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:
-    """Return the drivers under which a setting has an effect.
-
-    With ``capi``, only environment variables and the search method have an effect. With ``torch``, everything
-    has an effect except Find 2.0, which PyTorch does not use.
-    """
+    """Return the drivers, "torch" or "capi", under which a setting has an effect."""
     if setting.search == "find-2.0":
         return ("capi",)
     flags = setting.torch and setting.search not in ("find", "immediate")
@@ -114,9 +108,8 @@ def settings_for(
 ) -> tuple[Setting, ...]:
     """Return the settings of ``backend`` that one of ``drivers`` supports.
 
-    ``wanted`` is the name of a set, "default" or "all", or names of settings separated by commas. The setting
-    ``default`` is included even if ``wanted`` does not name it. Raise BadInput for a name that the backend
-    does not have.
+    ``wanted`` is "default", "all", or names of settings separated by commas. The setting ``default`` is
+    always included. Raise BadInput for an unknown name.
     """
     rows = [
         row
@@ -138,18 +131,12 @@ def settings_for(
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
-    """Return (setting, backends for which it exists, name of its set) for every setting.
-
-    The settings have the flags of the newest PyTorch.
-    """
+    """Return (setting, backends, name of the set) for every setting, with the flags of the newest PyTorch."""
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 
 
 def reason_without_effect(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return the reason why ``setting`` has no effect with ``versions``, or None if it can have an effect.
-
-    An unknown version never gives a reason.
-    """
+    """Return the reason why ``setting`` has no effect with ``versions``, or None if it can have an effect."""
     for product, version, since, until in (
         (versions.library, versions.library_version, setting.since, setting.until),
         ("torch", versions.torch, setting.torch_since, setting.torch_until),
@@ -187,5 +174,5 @@ def within(version: str, since: str, until: str) -> bool:
 
 @cache
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, without a local part such as +rocm5.2."""
+    """Return the first three numbers of a version, without a local part such as "+rocm5.2"."""
     return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

@@ -1,8 +1,4 @@
-"""MIOpen's convolution solvers from ``data/solvers.toml``, and the variables that switch solvers off.
-
-Functions find the solvers that can run a problem, and the smallest set of variables that switches off all
-faulty solvers.
-"""
+"""MIOpen's convolution solvers from ``data/solvers.toml``, and the variables that switch solvers off."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class Solver:
-    """A convolution solver of MIOpen: one row of data/solvers.toml, which explains the fields."""
+    """A convolution solver of MIOpen: one row of data/solvers.toml. That file explains the fields."""
 
     name: str
     family: str
@@ -49,7 +45,7 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Return True unless the table excludes the problem, direction or ISA for this solver."""
+        """Return True if the table allows this solver for the problem, the direction and the ISA."""
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
         asked = TRANSPOSED[direction] if "transpose" in kind else direction
@@ -64,7 +60,7 @@ class Solver:
 
 @lru_cache(maxsize=1)
 def solvers() -> tuple[Solver, ...]:
-    """Return every solver of the table. Solvers that seldom fail come first."""
+    """Return every solver in data/solvers.toml."""
     return tuple(from_json(Solver, row) for row in table("solvers")["solver"])
 
 
@@ -79,7 +75,7 @@ def names_by_id() -> Mapping[int, str]:
 
 
 def forced_setting(solver: Solver) -> Setting:
-    """Return the setting under which Find considers only ``solver``."""
+    """Return the setting that restricts MIOpen's Find to ``solver``."""
     return Setting(
         name=f"{_FORCED}{solver.name}", reason=f"{solver.name} alone: does it give right numbers?",
         verdict="native-with-settings", env={FORCE: solver.name, **_FIND_NORMAL}, since=solver.since,
@@ -90,9 +86,10 @@ def forced_setting(solver: Solver) -> Setting:
 def in_play(
     problem: str, direction: str, isa: Optional[str], version: str, environ: Mapping[str, str]
 ) -> tuple[Solver, ...]:
-    """Return the solvers that Find would try for a problem and direction, in the order of the attempts.
+    """Return the solvers that MIOpen's Find tries for a problem and a direction, in the order of the
+    attempts.
 
-    If ``environ`` restricts MIOpen to certain solvers, leave out the other solvers.
+    Leave out solvers that the environment variables ``environ`` exclude.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -109,12 +106,9 @@ def in_play(
 def smallest_switches(
     faulty: Iterable[str], sound: Mapping[Question, Collection[str]]
 ) -> Optional[tuple[str, ...]]:
-    """Return the smallest set of variables that switches off all ``faulty`` solvers and leaves each case a
-    correct solver.
+    """Return the smallest set of variables that switches off all ``faulty`` solvers, or None if impossible.
 
-    ``sound`` maps each case (a problem and a direction) to its correct solvers. Return None if no set of
-    variables does both. Among sets of the same size, prefer the set that switches off the fewest correct
-    solvers. A solver that is faulty for one case counts as faulty for all cases.
+    ``sound`` has the correct solvers for each problem and direction. At least one of these solvers stays on.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -131,6 +125,7 @@ def smallest_switches(
             if all(names - lost(variables) for names in good.values())
         ]
         if fits:
+            # Prefer the set that switches off the fewest correct solvers.
             best = min(fits, key=lambda each: (len(lost(each)), sorted(rank[name] for name in each)))
             return tuple(sorted(best, key=rank.__getitem__))
     return None
@@ -160,17 +155,14 @@ def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
 
 @dataclass(frozen=True)
 class Swept:
-    """Results of a solver sweep: a check in which each solver runs alone."""
+    """Correct and faulty solvers from a sweep that ran each solver alone."""
 
     sound: Mapping[Question, frozenset[str]]
     faulty: frozenset[str]
 
 
 def sweep_result(outcomes: Iterable[Outcome]) -> Swept:
-    """Return the correct and the faulty solvers among ``outcomes``.
-
-    Solvers that do not apply or have no result are in neither group.
-    """
+    """Return the correct and the faulty solvers of a sweep. Ignore solvers without a result."""
     sound: dict[Question, set[str]] = {}
     faulty: set[str] = set()
     for outcome in outcomes:
@@ -186,7 +178,7 @@ def sweep_result(outcomes: Iterable[Outcome]) -> Swept:
 
 
 def solver_of(outcome: Outcome) -> Optional[str]:
-    """Return the solver that an outcome of the solver sweep tested, or None for any other outcome."""
+    """Return the solver that ``outcome`` tested alone, or None if ``outcome`` is from another check."""
     if outcome.check != "solver":
         return None
     name = outcome.setting[len(_FORCED) :]
@@ -195,11 +187,11 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 
 @dataclass(frozen=True)
 class DerivedSetting:
-    """Variables for a setting, computed from earlier outcomes, and the reason for these variables.
+    """Variables for a setting that were computed from earlier outcomes.
 
-    If no variables were found, ``env`` is None, and the cases of the setting do not run. ``state`` is then
-    the recorded state of these cases, e.g. "skipped". Fields after ``reason`` are only used for the setting
-    ``by-layer`` and have the same meaning as in ``Setting``.
+    - ``env``: the variables, or None if no variables were found
+    - ``state``: state of the setting's cases if ``env`` is None, e.g. "skipped"
+    - ``torch`` and the fields below: as in ``Setting``, only for the setting ``by-layer``
     """
 
     env: Optional[Mapping[str, str]]
@@ -211,7 +203,7 @@ class DerivedSetting:
     pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
-        """Return ``setting`` with the variables and other values of this object."""
+        """Return ``setting`` with the computed variables and values."""
         if self.env is None:
             return setting
         return replace(
@@ -222,7 +214,7 @@ class DerivedSetting:
 
 
 def derive_setting(outcomes: Iterable[Outcome]) -> DerivedSetting:
-    """Return the smallest set of variables that switch off the faulty solvers in the sweep's ``outcomes``."""
+    """Return the fewest variables that switch off the faulty solvers in the outcomes of a solver sweep."""
     asked = tuple(outcomes)
     found = sweep_result(asked)
     if not asked:
@@ -249,10 +241,10 @@ def _switches() -> frozenset[str]:
 
 
 def is_switch(name: str, value: str) -> bool:
-    """Return True if ``name=value`` as an environment variable switches off a solver of the table."""
+    """Return True if the environment variable ``name=value`` switches off a solver."""
     return value == "0" and name in _switches()
 
 
 def are_switches(env: Mapping[str, str]) -> bool:
-    """Return True if all these variables switch off solvers of the table."""
+    """Return True if every variable in ``env`` switches off a solver."""
     return all(is_switch(name, value) for name, value in env.items())

@@ -1,8 +1,4 @@
-"""Stacks of PyTorch and ROCm: the chips for which they have code, reports from users, and known failures.
-
-The knowledge is in ``data/stacks.toml``, which explains its fields. ``data/gpus.toml`` says which versions of
-the wheels have code for a chip.
-"""
+"""Stacks of PyTorch and ROCm from ``data/stacks.toml``: supported chips, user reports and known failures."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.settings import within
 from rocmprobe.text.tables import table
 
+#: The version number of "tensorflow-rocm 2.5" is not a ROCm version.
 _ROCM = re.compile(r"(?i)(?<!tensorflow-)rocm[ _-]?v?(\d{1,2}(?:\.\d+)+)")
 KINDS = ("official", "amd-stable", "amd-nightly", "distribution", "community", "source")
 SYSTEMS = ("linux", "wsl", "windows")
@@ -48,9 +45,9 @@ class Stack:
 
 @dataclass(frozen=True)
 class Report:
-    """A report of a user about a stack on a chip: one [[report]] in data/stacks.toml.
+    """A user's report on a stack and a chip: one [[report]] in data/stacks.toml.
 
-    ``torch`` is the torch version by which this stack is recognized on a machine, or "".
+    ``torch`` is the torch version that identifies this stack on a machine, or "".
     """
 
     stack: str
@@ -66,8 +63,7 @@ class Report:
 
 @dataclass(frozen=True)
 class CodeLoan:
-    """Chips that can run the code of another chip, ``posing``, and the override that they need: one [[lent]]
-    in data/stacks.toml."""
+    """Chips that can run ``posing``'s code with an override: one [[lent]] in data/stacks.toml."""
 
     gfx: tuple[str, ...]
     posing: str
@@ -79,10 +75,10 @@ class CodeLoan:
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that does not work on a chip, and environment variables that avoid it: one [[limit]] in
-    data/stacks.toml.
+    """Something that does not work on a chip: one [[limit]] in data/stacks.toml.
 
-    ``caches`` are variables for cache folders. Each variable in ``caches`` must also be set to a new folder.
+    - ``env``: environment variables that avoid the problem
+    - ``caches``: environment variables that must be set to new cache folders
     """
 
     gfx: tuple[str, ...]
@@ -99,9 +95,9 @@ class Limit:
 class Broken:
     """Releases that do not work on the targets ``gfx``: one [[broken]] in data/stacks.toml.
 
-    The fields ``..._since`` and ``..._until`` are the first and the last broken version. ``effective`` is the
-    ISA, and ``system`` the operating system, under which the failure occurs ("" for any). If
-    ``without_atomics``, the failure only occurs without PCIe atomics.
+    - ``effective``, ``system``: ISA and operating system with which the failure occurs, "" for any
+    - ``..._since``, ``..._until``: first and last broken version
+    - ``without_atomics``: True if the failure only occurs without PCIe atomics
     """
 
     gfx: tuple[str, ...]
@@ -123,10 +119,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Installed:
-    """The installed software of a machine, and the native and effective ISA of its GPU. None means unknown.
+    """The software of a machine, and the native and effective ISA of its GPU. None means unknown.
 
-    ``rocm`` is the ROCm for which torch was built. ``atomics`` is True if the card can use PCIe atomics.
-    ``kernel`` is the version of the Linux kernel.
+    - ``rocm``: ROCm for which torch was built
+    - ``atomics``: True if the card can use PCIe atomics
+    - ``kernel``: version of the Linux kernel
     """
 
     gfx: Optional[str]
@@ -140,7 +137,7 @@ class Installed:
 
 @cache
 def stacks() -> tuple[Stack, ...]:
-    """Return every stack that users can install, in the order of data/stacks.toml."""
+    """Return every stack, in the order of data/stacks.toml."""
     return tuple(Stack(**_fields(row)) for row in table("stacks")["stack"])
 
 
@@ -152,28 +149,26 @@ def reports() -> tuple[Report, ...]:
 
 @cache
 def code_loans() -> tuple[CodeLoan, ...]:
-    """Return every group of chips that can run the code of another chip with an override."""
+    """Return every override that lets chips run the code of another chip."""
     return tuple(CodeLoan(**_fields(row)) for row in table("stacks")["lent"])
 
 
 @cache
 def limits() -> tuple[Limit, ...]:
-    """Return every known limit of a chip, e.g. of Triton's kernels, with variables that avoid the limit."""
+    """Return every known limit of a chip."""
     return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables that must be set to new cache folders if ``env`` is set.
-
-    The old folders contain kernels that were compiled without ``env``.
-    """
+    """Return the variables that must be set to new cache folders if ``env`` is set."""
+    # The old folders contain kernels that were compiled without ``env``.
     rows = (row for row in limits() if row.env and row.env.items() <= env.items())
     return tuple(dict.fromkeys(name for row in rows for name in row.caches))
 
 
 @cache
 def broken() -> tuple[Broken, ...]:
-    """Return every range of releases that is known not to work on some chip."""
+    """Return the releases that are known to fail on a chip."""
     return tuple(Broken(**_fields(row)) for row in table("stacks")["broken"])
 
 
@@ -185,7 +180,7 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """Return the known failures that apply to ``machine``."""
+    """Return the known failures that apply to this software and this GPU."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 
@@ -219,18 +214,16 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
 
 
 def amd_index(gfx: Optional[str]) -> str:
-    """Return the URL of the package index with AMD's wheels for a target. Prefer the index of stable wheels
-    to the index of nightly builds.
+    """Return the URL of AMD's package index with wheels for a target. Prefer stable wheels to nightly builds.
 
-    If the target is unknown or has no wheels, return the stable index.
+    If the target has no wheels, return the index of stable wheels.
     """
     of_amd = [stack for stack in stacks() if stack.kind.startswith("amd-")]
     return next((stack for stack in of_amd if has_code(stack, gfx)), of_amd[0]).index
 
 
 def system_of(name: object, kernel: object = None) -> str:
-    """Return "linux", "wsl" or "windows", given the name of an operating system and the release of its
-    kernel."""
+    """Return "linux", "wsl" or "windows", given the operating system's name and the kernel's release."""
     words = f"{name or ''} {kernel or ''}".lower()
     if "microsoft" in words or "wsl" in words:
         return "wsl"
@@ -238,17 +231,13 @@ def system_of(name: object, kernel: object = None) -> str:
 
 
 def distribution_of(name: object) -> Optional[str]:
-    """Return the id of a distribution, given its id or its full name, or None if unknown."""
+    """Return the id of a Linux distribution, given its id or full name, or None if unknown."""
     words = re.findall(r"[a-z]+", str(name or "").lower())
     known = {each for stack in stacks() for each in stack.distributions} | {"ubuntu", "rhel", "opensuse"}
     return next((word for word in words if word in known), None)
 
 
 def rocm_of(torch_version: object) -> Optional[str]:
-    """Return the ROCm version in the text of a torch version, or None if the text names no ROCm.
-
-    The text can come from torch ("2.0.1+rocm5.4.2") or from a user ("2.0, ROCm 5.4"). Return None for
-    "tensorflow-rocm 2.5", because its version number is not a ROCm version.
-    """
+    """Return the ROCm version in a text such as "2.0.1+rocm5.4.2" or "2.0, ROCm 5.4", or None."""
     found = _ROCM.search(str(torch_version))
     return found[1] if found else None

@@ -57,7 +57,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """One word or number that is a valid value of a variable."""
+    """A valid value of a variable, as a word, a number or both."""
 
     word: str = ""
     number: Optional[int] = None
@@ -82,15 +82,15 @@ class Variable:
 
     @property
     def once(self) -> bool:
-        """True if a process reads the variable only once and keeps the value."""
+        """True if a process reads the variable only once."""
         return self.read in ("load", "import", "first-call")
 
 
 @dataclass(frozen=True)
 class Label:
-    """Assessment of a variable that is set, according to the catalogue.
+    """The catalogue's assessment of a variable that is set.
 
-    If the name is unknown, ``nearest`` is the most similar known name.
+    If the variable is unknown, ``nearest`` is the most similar known name.
     """
 
     words: tuple[str, ...]
@@ -135,19 +135,19 @@ def _variable(row: dict[str, Any]) -> Variable:
 
 
 def variables() -> tuple[Variable, ...]:
-    """Return every row of the catalogue, in its order."""
+    """Return every row of the catalogue."""
     return tuple(_table().by_name.values())
 
 
 def find(name: str) -> Optional[Variable]:
-    """Return the catalogue's row for a variable, or for a family of variables that includes ``name``."""
+    """Return the catalogue's row for a variable or its family, or None if unknown."""
     table = _table()
     own = table.by_name.get(name)
     return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
 
 
 def nearest(name: str) -> Optional[str]:
-    """Return the name in the catalogue that is most similar to ``name``, or None if no name is similar."""
+    """Return the known name that is most similar to ``name``, or None if no name is similar."""
     if len(name) > _LONGEST:
         return None
     # Comparisons are slow, so skip names of very different length, which cannot be misspellings.
@@ -160,10 +160,8 @@ _LONGEST = 120
 
 
 def _one_letter_apart(one: str, other: str) -> bool:
-    """Return True if the names differ in one letter, or have the same letters in another order.
-
-    Return False if only digits differ, because F2X3 and F3X2 name different kernels.
-    """
+    """Return True if the names differ by one letter or by the order of letters."""
+    # Other digits are not a misspelling: F2X3 and F3X2 name different kernels.
     if re.sub(r"\d", "", one) == re.sub(r"\d", "", other):
         return False
     if sorted(one) == sorted(other):
@@ -189,9 +187,9 @@ def _tails() -> Mapping[str, tuple[str, ...]]:
 
 
 def matters(name: str) -> bool:
-    """Return True if rocmprobe records the variable ``name``, because ROCm or PyTorch may read it.
+    """Return True if ROCm or PyTorch may read the variable, or a variable with a similar name.
 
-    Probable misspellings are also recorded. Return False for every name that suggests a secret.
+    Return False for a name that suggests a secret.
     """
     if _SECRET.search(name):
         return False
@@ -222,10 +220,7 @@ def labels(machine: Machine) -> dict[str, Label]:
 
 
 def label_facts(machine: Machine) -> dict[str, Fact]:
-    """Return a fact ``variables.<NAME>`` for each variable that is set and has a label.
-
-    The fact's value has the words of the label.
-    """
+    """Return a fact ``variables.<NAME>`` with the words of the label, for each variable that is set."""
     return {
         f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
         for name, each in labels(machine).items()
@@ -233,7 +228,7 @@ def label_facts(machine: Machine) -> dict[str, Fact]:
 
 
 def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Release]) -> Label:
-    """Return the label of ``name=value`` under these releases of ROCm and torch (None if unknown)."""
+    """Return the label of ``name=value`` for these releases of ROCm and torch (None if unknown)."""
     row = find(name)
     if row is None:
         return _unknown(name, rocm)
@@ -253,14 +248,10 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 
 
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
-    """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
-
-    The label is UNKNOWN if the name is probably misspelled, or if the table is complete for the name's
-    prefix. Otherwise the label is NOT_LISTED. Names that end in _DIR, _PATH, _ROOT, _HOME or _VERSION are
-    never UNKNOWN, because builds and containers set them.
-    """
+    """Return the label of a name that is not in the catalogue: UNKNOWN or NOT_LISTED."""
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
+    # Builds and containers set variables with these endings.
     if not name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
         if close is not None and _one_letter_apart(name, close):
             return Label((UNKNOWN,), f"one letter away from a known name{hint}", "", close)
@@ -277,7 +268,7 @@ def _release(machine: Machine, *names: FactName) -> Optional[Release]:
 
 
 def release(version: str) -> Optional[Release]:
-    """Return (major, minor) at the start of a version, or None for other text."""
+    """Return (major, minor) at the start of a version, or None if there is no version."""
     match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
     return (int(match.group(1)), int(match.group(2))) if match else None
 

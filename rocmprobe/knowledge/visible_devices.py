@@ -1,13 +1,11 @@
-"""Numbers that GPUs have in a program. They follow from the runtime's order and from the environment
-variables that select devices.
+"""Numbers of GPUs in a program, computed from the environment variables that select devices.
 
-ROCr uses the GPU nodes of KFD in their order. ROCR_VISIBLE_DEVICES selects nodes and changes the order. HIP
-uses the GPUs that ROCr shows. HIP_VISIBLE_DEVICES selects some of these. If HIP_VISIBLE_DEVICES is unset or
-empty, CUDA_VISIBLE_DEVICES selects instead. torch's ``cuda:N`` is HIP's number N.
+ROCR_VISIBLE_DEVICES selects GPU nodes of KFD and changes their order. HIP_VISIBLE_DEVICES selects some of
+these GPUs. If HIP_VISIBLE_DEVICES is unset or empty, CUDA_VISIBLE_DEVICES is used instead. torch's ``cuda:N``
+is HIP's number N.
 
-Sources: ROCR-Runtime core/runtime/amd_filter_device.cpp (RvdFilter) and amd_topology.cpp (BuildTopology), CLR
-rocclr/device/rocm/rocdevice.cpp (Device::init). These rules were read in the source code and not tested on
-hardware.
+Sources, not tested on hardware: ROCR-Runtime core/runtime/amd_filter_device.cpp (RvdFilter) and
+amd_topology.cpp (BuildTopology), CLR rocclr/device/rocm/rocdevice.cpp (Device::init).
 """
 
 from __future__ import annotations
@@ -28,19 +26,17 @@ _C_NUMBER = re.compile(r"[+-]?(?:0X[0-9A-F]{1,8}|\d{1,9})")
 
 
 def uuid_of(unique_id: int) -> Optional[str]:
-    """Return the UUID that ROCr makes from the unique id of a KFD node.
-
-    Return None for the id 0, which ROCm shows as "GPU-XX".
-    """
+    """Return the UUID that ROCr makes from the unique id of a KFD node, or None for the id 0."""
+    # ROCm shows the id 0 as "GPU-XX".
     return f"GPU-{unique_id:016x}" if unique_id else None
 
 
 def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` that ROCR_VISIBLE_DEVICES selects, in the variable's order.
+    """Return the positions in ``uuids`` that a value of ROCR_VISIBLE_DEVICES selects, in the order of the
+    value.
 
-    An empty value hides all GPUs. A token is a number in C's notation, or the beginning of a UUID that only
-    one GPU has. The list ends at the first token that matches no GPU, or that selects a GPU for the second
-    time.
+    The value lists numbers in C's notation and beginnings of UUIDs. The list ends at the first unknown or
+    repeated GPU. An empty value hides all GPUs.
     """
     if value is None:
         return tuple(range(len(uuids)))
@@ -73,11 +69,10 @@ def _number_in_c(token: str) -> Optional[int]:
 
 
 def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` (one per GPU that ROCr shows) that HIP_VISIBLE_DEVICES selects.
+    """Return the positions in ``uuids`` that a value of HIP_VISIBLE_DEVICES selects.
 
-    If the variable is not set or empty, return all positions. A token is a plain number without spaces, or a
-    part of a UUID that includes "GPU-", in lower-case digits. The list ends at the first token that matches
-    no GPU. A token that selects a GPU for the second time is skipped.
+    The value lists plain numbers and parts of UUIDs that include "GPU-". The list ends at the first unknown
+    GPU. Repeated GPUs are skipped. Without a value, all GPUs are selected.
     """
     if not value:
         return tuple(range(len(uuids)))
@@ -94,14 +89,14 @@ def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple
 
 
 def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` to which HIP gives the numbers 0, 1, 2, ... under these variables."""
+    """Return the positions in ``uuids`` of the GPUs that HIP numbers 0, 1, 2, ... under these variables."""
     shown = chosen_by_rocr(variables.get(ROCR), uuids)
     by_hip = chosen_by_hip(variables.get(HIP) or variables.get(CUDA), [uuids[at] for at in shown])
     return tuple(shown[at] for at in by_hip)
 
 
 def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]:
-    """Return ``gpus`` with the fields ``order`` and ``index`` that they have under ``variables``.
+    """Return ``gpus`` with the fields ``order`` and ``index`` set for these environment variables.
 
     ``gpus`` must be in ROCr's order.
     """
@@ -123,7 +118,7 @@ def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]
 def visible(machine: Machine, vendor: str) -> list[Gpu]:
     """Return the GPUs of ``vendor`` that torch can use, in torch's order.
 
-    AMD GPUs without a known ``order`` come last, in the order of ``machine.gpus``.
+    AMD GPUs with an unknown ``order`` come last.
     """
     gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
     variables = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
@@ -136,10 +131,8 @@ def visible(machine: Machine, vendor: str) -> list[Gpu]:
 
 
 def _by_cuda(gpus: list[Gpu], value: Optional[str]) -> list[Gpu]:
-    """Return the GPUs whose numbers are in ``value``, the value of CUDA_VISIBLE_DEVICES.
-
-    If the value lists UUIDs, return all GPUs, because the facts about NVIDIA GPUs have no UUIDs.
-    """
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES selects by number, else all GPUs."""
+    # A list of UUIDs has no effect, because the facts about NVIDIA GPUs have no UUIDs.
     if value is None or not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value):
         return gpus
     return [gpus[int(index)] for index in value.split(",") if int(index) < len(gpus)]
@@ -152,9 +145,7 @@ def in_processor(gpu: Gpu) -> bool:
 def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
     """Return the variable, as NAME=VALUE, that shows a program only the GPUs ``wanted``, or None if unknown.
 
-    If ROCR_VISIBLE_DEVICES is set now, the result sets this variable, and the user must unset
-    HIP_VISIBLE_DEVICES. Otherwise the result sets HIP_VISIBLE_DEVICES. If the order of a GPU is unknown, the
-    result is ROCR_VISIBLE_DEVICES with UUIDs.
+    If the variable is ROCR_VISIBLE_DEVICES, the user must unset HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES.
     """
     gpus = list(wanted)
     orders = [gpu.order.value for gpu in gpus]
@@ -165,10 +156,9 @@ def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
 
 
 def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
-    """Return a value of HIP_VISIBLE_DEVICES that shows a program only ``gpu``.
+    """Return a value of HIP_VISIBLE_DEVICES that shows a program only ``gpu``, or {} if unknown.
 
-    Other variables must stay as they are. Return {} if the GPU's number is unknown, or if the variables now
-    select GPUs by UUID.
+    Other variables must stay unchanged.
     """
     if gpu.index.value is None:
         return {}
@@ -182,6 +172,5 @@ def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
 
 
 def is_mask(name: str, value: str) -> bool:
-    """Return True if ``name`` is HIP_VISIBLE_DEVICES and ``value`` has only numbers, as in the result of
-    ``mask_of``."""
+    """Return True if ``name`` is HIP_VISIBLE_DEVICES and ``value`` lists only numbers."""
     return name == HIP and all(_PLAIN.fullmatch(token) for token in value.split(","))

@@ -22,8 +22,9 @@ _MOST = 256
 class Bridge:
     """Versions of ROCm that load librocdxg.
 
-    ``first_rocm`` is the oldest of these versions. ``without_variable`` is the first version that does not
-    need the environment variable ``variable`` set to 1.
+    - ``first_rocm``: oldest of these versions
+    - ``variable``: environment variable that older versions need, set to 1
+    - ``without_variable``: first version that does not need ``variable``
     """
 
     first_rocm: str
@@ -36,8 +37,8 @@ class Bridge:
 class Family:
     """A family of chips, and reports on whether it works in WSL.
 
-    ``works`` is "no", "by dids.conf" (the family works after the user adds an entry to that file), or
-    "listed" (the chips are in librocdxg's own list).
+    ``works`` is "no", "listed" (in librocdxg's own list) or "by dids.conf" (after the user adds an entry to
+    that file).
     """
 
     name: str
@@ -58,16 +59,15 @@ def families() -> tuple[Family, ...]:
 
 @lru_cache(maxsize=1)
 def listed() -> dict[str, str]:
-    """Return the target of each PCI device id ("0x747e") in librocdxg's own list."""
+    """Return the targets in librocdxg's own list, keyed by PCI device id (e.g. "0x747e")."""
     return {pci: row["gfx"] for row in table("wsl")["listed"] for pci in row["pci"]}
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return the target of each PCI device id in ``text``, the content of a dids.conf. Ignore the lines that
-    librocdxg skips.
+    """Return the targets in ``text``, the content of a dids.conf, keyed by PCI device id.
 
-    Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile. A line has four numbers, decimal or
-    hexadecimal. Text after the last number is ignored. Lines that begin with "#" are ignored, too.
+    A line has four decimal or hexadecimal numbers. Other lines are ignored. Source of the format: librocdxg
+    shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -83,17 +83,17 @@ def entries(text: str) -> dict[str, str]:
 
 
 def takes(added: Iterable[str]) -> list[str]:
-    """Return the targets that librocdxg lists and the targets ``added`` (e.g. in dids.conf), sorted."""
+    """Return librocdxg's own targets and the targets ``added`` (e.g. in dids.conf), sorted."""
     return sorted({*listed().values(), *added}, key=target_order)
 
 
 def too_old(rocm: Optional[str]) -> bool:
-    """Return True if this version of ROCm is known not to load librocdxg at all."""
+    """Return True if this version of ROCm is known not to load librocdxg."""
     return _before(rocm, bridge().first_rocm)
 
 
 def needs_variable(rocm: Optional[str]) -> bool:
-    """Return True if ``rocm`` loads librocdxg only with ``bridge().variable`` set, or if ``rocm`` is None."""
+    """Return True if ``rocm`` is None, or loads librocdxg only with ``bridge().variable`` set."""
     return rocm is None or _before(rocm, bridge().without_variable)
 
 

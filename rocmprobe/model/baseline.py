@@ -13,10 +13,9 @@ from rocmprobe.model.states import RUN_DIED
 
 @dataclass(frozen=True)
 class Baseline:
-    """States of the cases of an earlier run.
+    """The states of the cases in an earlier run.
 
-    ``states`` maps a case's id to its observed state, e.g. "wrong" instead of "xfail". Cases that were
-    unfinished when the earlier run was stopped are missing.
+    ``states`` maps the id of each finished case to its observed state, e.g. "wrong" instead of "xfail".
     """
 
     path: str
@@ -25,7 +24,7 @@ class Baseline:
     states: Mapping[str, str]
 
     def expected(self, outcome: Outcome) -> Expected:
-        """Return an ``Expected`` that gives this baseline as the reason for the outcome's state.
+        """Return an ``Expected`` with this baseline as the reason.
 
         ``states`` must contain the outcome's id.
         """
@@ -34,7 +33,7 @@ class Baseline:
 
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Return the observed state of each finished case, keyed by the case's id."""
+    """Return the observed state of each finished case, keyed by case id."""
     return {outcome.id: observed_state(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 
@@ -44,10 +43,9 @@ def observed_state(outcome: Outcome) -> str:
 
 
 def baseline_of(former: Results, path: str, machine: Machine, simulated: Optional[str]) -> Baseline:
-    """Return ``former``, which was read from ``path``, as the baseline of a run on ``machine``.
+    """Return the run ``former`` as the baseline of a run on ``machine``.
 
-    Raise BadInput if ``former`` has no outcomes or is from a machine with different GPUs. Also raise BadInput
-    if only one run is simulated, or if the simulated machines differ.
+    Raise BadInput if ``former`` has no outcomes or ran on another machine, real or simulated.
     """
     if not former.outcomes:
         raise BadInput(
@@ -70,7 +68,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def gpu_identities(machine: Machine) -> list[tuple[str, ...]]:
-    """Return native ISA, PCI id and revision of each GPU, in the order of ``machine.gpus``."""
+    """Return native ISA, PCI id and revision of each GPU."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]

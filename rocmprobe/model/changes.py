@@ -1,4 +1,4 @@
-"""Expected failures, and differences between two runs: objects of ``results.json``."""
+"""Objects of ``results.json`` for expected failures and for differences between two runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name n
 class Expected:
     """The reason why an outcome is ``xfail`` or ``xpass``.
 
-    ``state`` is the observed state, e.g. "wrong". ``source`` is "expectations.toml" or "baseline". ``cause``
-    is an id in ``data/causes.toml``, or empty if the failure is known only from a baseline.
+    - ``state``: observed state, e.g. "wrong"
+    - ``source``: "expectations.toml" or "baseline"
+    - ``cause``: id in ``data/causes.toml``, or "" for a baseline
     """
 
     state: Annotated[str, Rule("enum", _OBSERVED)]
@@ -39,9 +40,14 @@ class Expected:
 class Change:
     """A case whose state differs between two runs.
 
-    ``kind`` is "regression" (passed, now fails), "lost" (passed or failed, now has no result), "mended"
-    (failed every time, now passes), "changed" (any other change of state), "new" (only the later run has the
-    case) or "missing" (only the earlier run has the case).
+    ``kind`` is one of these:
+
+    - "regression": passed, now fails
+    - "lost": passed or failed, now has no result
+    - "mended": failed every time, now passes
+    - "changed": any other change of state
+    - "new": only the later run has the case
+    - "missing": only the earlier run has the case
     """
 
     id: str
@@ -52,10 +58,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """Differences between a run and its baseline.
-
-    ``compared`` counts the cases that are in both runs.
-    """
+    """Differences between a run and its baseline. ``compared`` is the number of cases in both runs."""
 
     baseline: str
     started: str

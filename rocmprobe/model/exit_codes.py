@@ -1,7 +1,6 @@
 """Exit codes of rocmprobe (docs/results.md).
 
-If a run under pytest cannot begin, pytest exits with USAGE or NOTHING. Otherwise pytest exits with its usual
-codes.
+Under pytest, only USAGE and NOTHING are used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Types of the facts about a machine and its GPUs.
-
-A fact's value is plain JSON data, which can come from a file that anybody could edit. ``wrong_type`` checks
-the types when a file is read, so other code can rely on the types.
-"""
+"""Types of the facts about a machine and its GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ class _KernelEvent(TypedDict):
 
 
 class KernelEvent(_KernelEvent, total=False):
-    """Messages of one kind about one GPU in the log of the Linux kernel."""
+    """Messages of one kind about one GPU in the Linux kernel's log."""
 
     address: Optional[str]
 
@@ -30,7 +26,7 @@ class _Place(TypedDict):
 
 
 class CacheFolder(_Place, total=False):
-    """A folder in which MIOpen keeps databases or compiled kernels of the user."""
+    """A folder to which MIOpen writes databases or compiled kernels."""
 
     exists: bool
     files: int
@@ -38,10 +34,12 @@ class CacheFolder(_Place, total=False):
 
 
 class CompiledCache(TypedDict):
-    """A cache of compiled kernels. ``complete`` is False if only some of its files were read.
+    """A cache of compiled kernels.
 
-    ``isas`` counts kernels and generated code files by ISA. ``versions`` counts kernels by Triton version.
-    ``buffer_ops`` is the number of kernels that use buffer instructions.
+    - ``isas``: number of kernels and generated code files, by ISA
+    - ``versions``: number of kernels, by Triton version
+    - ``buffer_ops``: number of kernels that use buffer instructions
+    - ``complete``: False if only some files of the cache were read
     """
 
     path: str
@@ -53,7 +51,7 @@ class CompiledCache(TypedDict):
 
 
 class UserFile(TypedDict):
-    """A file that MIOpen wrote for a user, with the GPU and the MIOpen version in the file's name."""
+    """A file that MIOpen wrote, with the GPU and the MIOpen version from the file name."""
 
     path: str
     gpu: str
@@ -164,14 +162,17 @@ GPU_FACTS: Mapping[str, Any] = {
 
 
 def type_of(name: str) -> Any:
-    """Return the type of the fact ``name``, or Any if the fact is unknown."""
+    """Return the type of the fact ``name``, or Any for an unknown fact."""
     if name.startswith(("errors.", "variables.")):
         return str
     return FACTS.get(name, Any)
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return "" if ``value`` is None or has the type ``kind``, else msgspec's error message."""
+    """Return msgspec's error message if ``value`` has the wrong type, else an empty text.
+
+    None is accepted for every type.
+    """
     import msgspec
 
     try:

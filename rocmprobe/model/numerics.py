@@ -1,13 +1,11 @@
 """Rules for correct results: the exact tier, the float tier and the bound of each element.
 
-Exact tier: the operands are integers whose sums are exact in every order of summation. The result must equal
-the reference, so a single missing term is visible (the rule of oneDNN's benchdnn). A second fill, the
-cancelling fill, has large partial sums and small results. Kernels that sum in half precision fail this fill.
+- Exact tier: the operands are integers whose sums are exact, so the result must equal the reference (as in
+  oneDNN's benchdnn).
+- Float tier: two error measures against an fp64 reference.
+- Bound: the largest possible error of each element, for any order of summation.
 
-Float tier: two error measures against an fp64 reference. Bound: for each element, the largest error of a
-kernel without transforms, in any order of summation.
-
-Limits come from ``data/limits.toml``. The functions are pure and work on numbers that a driver measured.
+Limits come from ``data/limits.toml``.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: in
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
     ``guarantee`` says how the kernel sums: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
-    partial sums that the kernel rounds to ``dtype`` before it adds them.
+    partial sums that the kernel rounds to ``dtype``.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if guarantee == TRANSFORMS else 1
@@ -72,23 +70,22 @@ def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: in
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded to ``digits`` significant digits, e.g. 0.00123 to 0.0012 for 2 digits."""
+    """Return ``value`` rounded to ``digits`` significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, float]:
-    """Return the factors a and b and the constant c of an error bound for every order of summation.
+    """Return a, b and c of an error bound that holds for every order of summation.
 
-    The bound is |error| <= a * (|w| * |x|) + b * |reference| + c. The term |w| * |x| is the convolution of
-    the operands' absolute values.
+    The bound is |error| <= a * (|w| * |x|) + b * |reference| + c, where |w| * |x| is the convolution of the
+    operands' absolute values.
 
-    Let u be the accumulator's unit roundoff, v the unit roundoff of ``dtype``, and
-    gamma(n, u) = n u / (1 - n u). Then a = gamma(``terms`` + 1, u) * (1 + v). If ``parts`` > 1, a also
-    includes gamma(``parts`` + 1, v). The rounding of the result is covered by b and c. Source: Higham,
-    Accuracy and Stability of Numerical Algorithms, 2002, section 3.1.
+    Let u be the accumulator's unit roundoff, v the unit roundoff of ``dtype``, and gamma(n, u) = n u / (1 - n
+    u). Then a = gamma(``terms`` + 1, u) * (1 + v). If ``parts`` > 1, a also includes gamma(``parts`` + 1, v).
+    If no bound exists, a is infinite. Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002,
+    section 3.1.
 
-    If ``terms`` is so large that no bound exists, a is infinite. The bound does not apply to transforms (see
-    ``TRANSFORMS``).
+    The bound does not hold for ``TRANSFORMS``.
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
@@ -111,9 +108,9 @@ def ulp(value: float, dtype: str) -> float:
 
 @dataclass(frozen=True)
 class ExactFill:
-    """Fill with integers of magnitude 1 to ``largest`` in both operands.
+    """A fill of both operands with integers of magnitude 1 to ``largest``.
 
-    In one operand, only a fraction ``density`` of the elements is nonzero.
+    In one operand, only the fraction ``density`` of the elements is nonzero.
     """
 
     largest: int
@@ -121,16 +118,15 @@ class ExactFill:
 
 
 def _largest_sum(dtype: str) -> int:
-    """Return the largest integer up to which ``dtype`` represents every integer."""
+    """Return the largest n for which ``dtype`` represents all integers from 0 to n."""
     return int(1 / unit_roundoff(dtype))
 
 
 def exact_fill(dtype: str, terms: int, guarantee: str = SUMS) -> ExactFill:
-    """Return a fill for which all partial sums of ``terms`` products are exact in the accumulator.
+    """Return a fill whose partial sums of ``terms`` products are exact in the accumulator.
 
-    A few in 1e9 results can be too large to be exact in ``dtype``. The comparison must ignore these results.
-    If ``guarantee`` is ``TRANSFORMS``, correct results are off by less than 0.5. The comparison must then
-    round to integers.
+    The caller must ignore results that are too large to be exact in ``dtype`` (a few in 1e9). For
+    ``TRANSFORMS``, the caller must round results to integers.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
@@ -145,11 +141,11 @@ def exact_fill(dtype: str, terms: int, guarantee: str = SUMS) -> ExactFill:
 
 @dataclass(frozen=True)
 class CancellingFill:
-    """Fill in which a large base cancels, so that the result is small.
+    """A fill with large products and small results.
 
-    Each element of one operand is ``base`` plus -1, 0 or 1. A fraction ``density`` of the elements is not
-    exactly ``base``. Each element of the second operand is the difference of two integers of magnitude 1 to
-    ``largest``. For each result, these differences sum to zero, so ``base`` cancels.
+    Each element of one operand is ``base`` plus -1, 0 or 1. The fraction ``density`` of these elements
+    differs from ``base``. Each element of the second operand is the difference of two integers of magnitude 1
+    to ``largest``. For each result, the elements of the second operand sum to zero, so ``base`` cancels.
     """
 
     base: int
@@ -158,9 +154,9 @@ class CancellingFill:
 
 
 def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
-    """Return a fill whose products do not sum exactly in half precision.
+    """Return a fill for which sums in half precision are wrong.
 
-    A few in 1e9 results can be too large to be exact in ``dtype``.
+    The caller must ignore results that are too large to be exact in ``dtype`` (a few in 1e9).
     """
     held = _largest_sum(dtype) / (_SPREAD * _FACTOR_RMS)
     return CancellingFill(_BASE, _LARGEST_FACTOR, _short(min(1.0, held**2 / terms), 4))
@@ -168,13 +164,13 @@ def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of a result against its reference, as a driver measured them over ``count`` elements.
+    """Errors of a result with ``count`` elements, compared with the reference.
 
-    - ``rms_range``: root mean square of the error, divided by the largest value in result and reference.
-    - ``max_ratio``: largest error, divided by the largest value of the reference.
-    - ``non_finite``: number of elements that are not finite although the reference is.
-    - ``constant``: True if all elements of the result are equal but the elements of the reference are not.
-    - ``bound_ratio``: largest ratio of an element's error to its ``error_bound``, or None if not measured.
+    - ``rms_range``: root mean square of the error, divided by the largest value in result and reference
+    - ``max_ratio``: largest error, divided by the largest value of the reference
+    - ``non_finite``: number of elements that are finite only in the reference
+    - ``constant``: True if all elements are equal in the result but not in the reference
+    - ``bound_ratio``: largest ratio of an element's error to its ``error_bound``, or None if not measured
     """
 
     count: int
@@ -188,22 +184,22 @@ class Errors:
 
 
 def relative_error(error: float, scale: float) -> float:
-    """Return ``error`` divided by ``scale``. If ``scale`` is 0, return 0 if ``error`` is 0, else 1."""
+    """Return ``error / scale``. For ``scale`` 0, return 0 if ``error`` is 0, else 1."""
     return error / scale if scale else float(error > 0)
 
 
 def float_limits(dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) -> dict[str, float]:
-    """Return the limits of the float tier, keyed by measure."""
+    """Return the limits of "rms_range" and "max_ratio" (see ``limit``)."""
     return {name: limit(name, dtype, terms, guarantee, parts) for name in ("rms_range", "max_ratio")}
 
 
 def judge_float(
     errors: Errors, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1
 ) -> tuple[bool, dict[str, Any], str]:
-    """Return True if the float tier passes, the measures with their limits, and the reason for a failure.
+    """Return True if the float tier passes, the measures and limits, and the reason for a failure.
 
-    A result that is all zero, constant or not finite is wrong, unless the reference has the same property.
-    See ``limit`` for ``dtype``, ``terms``, ``guarantee`` and ``parts``.
+    The result fails if it is zero, constant or not finite and the reference is not. See ``limit`` for the
+    parameters.
     """
     limits = float_limits(dtype, terms, guarantee, parts)
     numbers: dict[str, Any] = {
@@ -232,10 +228,9 @@ def judge_float(
 
 
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
-    """Return the verdict that MIOpen's own test program would give.
+    """Return the verdict of MIOpen's test program, or None if MIOpen has no tolerance for ``dtype``.
 
-    The verdict is "passes", "passes as implicit GEMM" (tolerance times 10) or "fails". Return None if MIOpen
-    has no tolerance for ``dtype``.
+    The verdict is "passes", "passes as implicit GEMM" (with 10 times the tolerance) or "fails".
     """
     tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:

@@ -13,8 +13,8 @@ long      every layer in every variant, with the           every pair of values 
           original image size
 ========  ===============================================  =======================================
 
-"Plain" is the layer itself, and ``VARIANTS`` has the other variants. A level includes the problems of the
-lower levels. In quick and standard, each image is reduced (see ``reduced``).
+"Plain" is the unchanged layer. ``VARIANTS`` has all variants. A level includes the problems of the lower
+levels. In quick and standard, images are smaller (see ``reduced``).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem of the matrix with its origin.
+    """A problem of the matrix, and its origin.
 
-    For a problem from a network, ``layer`` is the layer's name, and ``variant`` is a key of ``VARIANTS``.
+    ``layer`` and ``variant`` (a key of ``VARIANTS``) are empty if the problem is not from a network.
     """
 
     problem: Problem
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A network of ``data/networks.toml``, with its layers by name. The first layer is the main layer."""
+    """A network of ``data/networks.toml``. The first layer is the main layer."""
 
     name: str
     source: str
@@ -81,7 +81,7 @@ def problem_matrix(level: str) -> tuple[Problem, ...]:
 
 @lru_cache(maxsize=len(LEVELS))
 def entries(level: str) -> tuple[Entry, ...]:
-    """Return the problems of ``level`` with their origins, without duplicates, lower levels first."""
+    """Return the problems of ``level`` with their origins, lower levels first, without duplicates."""
     below = LEVELS.index(level)
     lower = entries(LEVELS[below - 1]) if below else ()
     made = (*lower, *_OF_NETWORKS[level](), *_of_geometry(level))
@@ -93,7 +93,7 @@ def entries(level: str) -> tuple[Entry, ...]:
 
 @lru_cache(maxsize=1)
 def networks() -> tuple[Network, ...]:
-    """Return the rows of ``data/networks.toml``."""
+    """Return the networks of ``data/networks.toml``."""
     return tuple(
         Network(
             row["name"],
@@ -105,9 +105,9 @@ def networks() -> tuple[Network, ...]:
 
 
 def reduced(problem: Problem) -> Problem:
-    """Return ``problem`` with its image halved until ``REDUCED_FLOPS`` and ``REDUCED_TERMS`` are met.
+    """Return ``problem`` with its image halved until the limits ``REDUCED_FLOPS`` and ``REDUCED_TERMS`` hold.
 
-    No side becomes shorter than ``SMALLEST_SIDE`` or the dilation + 1. The output never becomes empty.
+    No side becomes shorter than ``SMALLEST_SIDE``.
     """
     while problem.flops > REDUCED_FLOPS or max(map(problem.terms, DIRECTIONS)) > REDUCED_TERMS:
         size = tuple(
@@ -124,8 +124,8 @@ def reduced(problem: Problem) -> Problem:
 def tail(problem: Problem) -> Problem:
     """Return ``problem`` with odd primes as batch, channels per group and image sides.
 
-    Kernels must then handle remainders, because no size of a tile, vector or wave divides an odd prime. All
-    sides differ. For a depthwise problem, the number of groups becomes prime, not the channels per group.
+    Tile, vector and wave sizes do not divide these numbers. In a depthwise problem, the number of groups
+    becomes prime.
     """
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
@@ -144,12 +144,12 @@ def tail(problem: Problem) -> Problem:
 
 
 def channels_last(problem: Problem) -> Optional[Problem]:
-    """Return ``problem`` in NHWC, or None if the convolution is not two-dimensional."""
+    """Return ``problem`` in NHWC, or None if the problem is not two-dimensional."""
     return replace(problem, channels_last=True) if problem.rank == 2 else None
 
 
 def noncontiguous(problem: Problem) -> Problem:
-    """Return ``problem`` with operands that are views of larger storages, with gaps between the elements."""
+    """Return ``problem`` with operands that have gaps between the elements."""
     return replace(problem, noncontiguous=True)
 
 
@@ -212,10 +212,9 @@ def _is_odd_prime(number: int) -> bool:
 
 
 def geometry_rows(level: str) -> tuple[Row, ...]:
-    """Return the rows that ``level`` tests. A row has one value for each of ``PARAMETERS``.
+    """Return the combinations of the values of ``PARAMETERS`` that ``level`` tests.
 
-    Each value (quick) or each pair of values (standard) occurs. In long, each pair occurs for each kind of
-    convolution. Combinations that no valid problem can have are left out.
+    Quick has every value, standard every pair of values, and long every pair for each kind of convolution.
     """
     values = parameter_values()
     rows = _covering(values, 1, ())
@@ -232,20 +231,20 @@ def geometry_rows(level: str) -> tuple[Row, ...]:
 
 @lru_cache(maxsize=1)
 def parameter_values() -> tuple[Row, ...]:
-    """Return the values of each of ``PARAMETERS``, from ``data/geometry.toml``."""
+    """Return the possible values of each parameter in ``PARAMETERS``."""
     return tuple(tuple(table("geometry")[name]["values"]) for name in PARAMETERS)
 
 
 @cache
 def problem_of(row: Row) -> Optional[Problem]:
-    """Return the problem for a row of values.
+    """Return the problem for a row of values, or None if the values do not fit together.
 
-    If the row is shorter than ``PARAMETERS``, add the simplest values. Return None if the row is no valid
-    problem. Also return None if dilation or output padding would have no effect.
+    The simplest values replace missing values at the end of the row.
     """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]
     )  # fmt: skip
+    # Dilation has no effect on a 1x1 kernel.
     if kernel == "1" and dilation != "1":
         return None
     geometry, rank = table("geometry"), int(kind[-2])
@@ -270,17 +269,14 @@ def problem_of(row: Row) -> Optional[Problem]:
 
 
 def _can_be_valid(row: Sequence[str]) -> bool:
-    """Return True if the sizes in ``row`` fit together, or if some sizes are still missing."""
+    """Return False if the sizes in ``row`` do not fit together."""
     return len(row) < _SIZED or problem_of(tuple(row)) is not None
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return ``before``, followed by rows until every possible combination of ``strength`` values occurs.
-
-    AllPairs stops early if its filter rejects too many rows. Add a row for each combination that AllPairs
-    missed.
-    """
+    """Return ``before`` and more rows, so that every possible combination of ``strength`` values occurs."""
     rows = [*before, *_all_pairs(values, strength, before)]
+    # AllPairs stops early if its filter rejects too many rows, so add a row for each missing combination.
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}
     for places in combinations(range(len(values)), strength):
         for wanted in product(*(values[place] for place in places)):

@@ -1,12 +1,11 @@
-"""Convolution problems: sizes, their one-line text form, and the problems that each level tests.
+"""Convolution problems.
 
-Reports print the text form, and a user can paste the text form back (``--problem``)::
+Example of a problem's text form, which reports print and ``--problem`` accepts::
 
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
-The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Further parts
-appear only if they differ from the default: stride, padding, output padding, dilation, groups, bias,
-channels-last, non-contiguous operands (docs/what-is-measured.md).
+The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Other options
+(docs/what-is-measured.md) follow only if they differ from the default.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ _FLAGS = ("bias", "nhwc", "noncontiguous")
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution, described by PyTorch's arguments as plain numbers.
+    """The arguments of a convolution in PyTorch.
 
-    If ``noncontiguous``, input, weight and output gradient are views of larger storages, with gaps between
-    the elements. Before PyTorch calls the vendor library, it makes such operands contiguous.
+    If ``noncontiguous`` is True, input, weight and output gradient have gaps between the elements.
     """
 
     kind: str
@@ -90,12 +88,12 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Number of multiplications and additions in one direction, equal for all three directions."""
+        """Number of multiplications and additions in one direction."""
         positions = prod(self.input_size if self.transposed else self.output_size)
         return 2 * self.batch * positions * prod(self.weight_shape)
 
     def terms(self, direction: str) -> int:
-        """Return the number of products summed into one element of the direction's result (GEMM's K)."""
+        """Return the number of products in the sum for one element of the result (K of a GEMM)."""
         weights = prod(self.kernel)
         forward = weights * self.in_channels // self.groups
         backward = weights * self.out_channels // self.groups
@@ -108,11 +106,12 @@ class Problem:
     def parts(self, direction: str) -> int:
         """Return the number of partial sums that PyTorch's own kernels round to the dtype before adding.
 
-        - bwd-weights: the batch size
-        - transposed fwd, and bwd-data if not transposed: the number of filter taps (col2im)
+        - "bwd-weights": the batch size
+        - "fwd" of a transposed convolution, "bwd-data" of other convolutions: the number of filter taps
+          (col2im)
         - otherwise: 1
 
-        In fwd, a bias adds 1.
+        In "fwd", a bias adds 1.
         """
         if direction == "bwd-weights":
             return self.batch
@@ -178,10 +177,9 @@ _TOKEN = re.compile(r"([ncikfspodg])([0-9]{1,9}(?:x[0-9]{1,9}){0,2})")
 
 
 def parse_problem(text: str) -> Problem:
-    """Return the problem whose text form is ``text``.
+    """Return the problem with the text form ``text``.
 
-    Raise BadInput for an unknown token, a missing size, a wrong number of dimensions, sizes that PyTorch
-    would reject (e.g. groups that do not divide the channels) or a problem with an empty output.
+    Raise BadInput if the text is malformed, if PyTorch would reject the problem, or if the output is empty.
     """
 
     def bad(what: str) -> BadInput:
@@ -248,7 +246,7 @@ def parse_problem(text: str) -> Problem:
 
 
 def problem_words(text: str) -> str:
-    """Return the description of the problem ``text``, or ``text`` itself if it is no valid problem."""
+    """Return ``Problem.words`` of the problem ``text``. Return invalid text unchanged."""
     try:
         return parse_problem(text).words
     except BadInput:
@@ -256,7 +254,7 @@ def problem_words(text: str) -> str:
 
 
 def source_of(text: str) -> str:
-    """Return the network and layer of the problem ``text``, or "" if no table has this problem."""
+    """Return the network and layer of the problem ``text``, or "" if unknown."""
     rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
     return next((str(row["source"]) for row in rows if row["problem"] == text), "")
 

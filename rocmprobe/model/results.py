@@ -1,7 +1,6 @@
 """Data of a run: facts, settings, trials, outcomes, findings and the recommendation.
 
-Each class is a frozen dataclass with the fields of one object of ``results.json`` (see ``docs/results.md``).
-This module does no I/O and imports no torch.
+Each class has the fields of one object in ``results.json`` (see ``docs/results.md``).
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ else:
 
 
 class NothingToTest(Exception):
-    """Raised if the machine lacks the hardware or software that the user requested.
-
-    The message says in one line what was searched for, and where.
-    """
+    """Raised if the machine lacks the hardware or software that the user requested."""
 
     def __init__(self, text: str) -> None:
         super().__init__(message(text))
@@ -89,17 +85,16 @@ class Fact:
 class Gpu:
     """A GPU as the Linux kernel and the ROCm runtime describe it.
 
-    - ``native_isa``: ISA of the chip, from the kernel driver, else from the PCI id.
-    - ``effective_isa``: ISA that the ROCm runtime uses after any override.
-    - ``uuid``: id that ROCm uses ("GPU-" and 16 digits).
-    - ``order``: position in the ROCm runtime's list of GPUs.
-    - ``index``: N of torch's ``cuda:N``. Unknown if environment variables hide the GPU.
-    - ``pcie_atomics``: True if the path to the processor supports PCIe atomics.
-    - ``pcie_link``: present link and best possible link.
+    - ``native_isa``: ISA of the chip
+    - ``effective_isa``: ISA that the ROCm runtime uses after any override
+    - ``uuid``: id that ROCm uses ("GPU-" and 16 digits)
+    - ``order``: position in the ROCm runtime's list of GPUs
+    - ``index``: N of torch's ``cuda:N``, without a value for a hidden GPU
+    - ``pcie_atomics``: True if the path to the CPU supports PCIe atomics
+    - ``pcie_link``: present link and best possible link
 
-    Fields from ``vram_used_bytes`` to ``memory_clock_mhz`` are present readings, each in the unit of its
-    name: bytes, per cent, degrees Celsius, revolutions per minute, watts, megahertz. Clocks whose name begins
-    with ``max`` are the highest clocks that the driver allows.
+    Fields from ``vram_used_bytes`` to ``memory_clock_mhz`` are present readings. The end of the field's
+    name is the unit. Fields that begin with ``max`` are the highest clocks that the driver allows.
     """
 
     native_isa: Fact = Fact()
@@ -143,10 +138,7 @@ GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts about a machine that can be collected without running a GPU kernel.
-
-    ``variables`` has the environment variables that are set and that affect PyTorch or ROCm.
-    """
+    """The GPUs of a machine, other facts, and the environment variables of PyTorch and ROCm that are set."""
 
     gpus: tuple[Gpu, ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -165,19 +157,20 @@ class Machine:
 class Setting:
     """A named way to run a problem: environment variables, torch flags, vendor library or bypass.
 
-    - ``torch``: values of the flags in ``knowledge.settings``.
-    - ``vendor_library``: False if the backend's vendor library is disabled.
-    - ``verdict``: verdict of the run if this setting is recommended.
-    - ``since``, ``until``: first and last version of the vendor library in which the setting has an effect.
-    - ``torch_since``, ``torch_until``: first and last version of PyTorch in which the setting has an effect.
-    - ``isa``: regular expression for the native ISAs on which the setting has an effect.
+    - ``torch``: values of the flags in ``knowledge.settings``
+    - ``vendor_library``: False if the backend's vendor library is disabled
+    - ``verdict``: verdict of the run if this setting is recommended
+    - ``since``, ``until``: first and last version of the vendor library in which the setting has an effect
+    - ``torch_since``, ``torch_until``: first and last version of PyTorch in which the setting has an effect
+    - ``isa``: regular expression for the native ISAs on which the setting has an effect
     - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
-      default). The flags for ``search`` are in ``torch``.
-    - ``solver``: solver that a setting of the solver sweep forces.
+      default)
+    - ``derived``: True if variables or layers are chosen from the run's results
+    - ``solver``: solver that the solver sweep forces
     - ``pytorch_layers``: layers that PyTorch's own kernels compute, as keywords of
-      ``rocmprobe.bypass.install``.
-    - ``by_layer``: True for the derived setting that determines ``pytorch_layers``.
-    - ``by_name``: True if the setting is used only by checks that name it, and never for convolution.
+      ``rocmprobe.bypass.install``
+    - ``by_layer``: True if the run's results determine ``pytorch_layers``
+    - ``by_name``: True if only checks that request this setting by name use it
     """
 
     name: Name
@@ -207,12 +200,12 @@ class Setting:
 
     @property
     def unchanged(self) -> bool:
-        """True if PyTorch runs unmodified, for convolution and for all other layers."""
+        """True if PyTorch runs unmodified in all layers."""
         return self.verdict == "native" and not self.pytorch_layers
 
     @property
     def is_incomplete(self) -> bool:
-        """True if this setting's variables or layers come from the run's results and are not chosen yet."""
+        """True if the run has not yet chosen this setting's variables or layers."""
         return self.derived and not (self.env or self.pytorch_layers)
 
     @property
@@ -225,9 +218,9 @@ class Setting:
 class Trial:
     """A child process that ran cases with one driver, under one setting, on one device.
 
-    ``exit`` is an exit code as text (e.g. "0"), a signal name, or "killed" if rocmprobe killed the child.
-    ``exit_crash`` is True if the child crashed in teardown, after its last result. ``mapped`` lists the
-    mapped files of HIP, rocBLAS and MIOpen, by library.
+    - ``exit``: exit code as text (e.g. "0"), signal name, or "killed" if rocmprobe killed the child
+    - ``exit_crash``: True if the child crashed after its last result
+    - ``mapped``: loaded files of HIP, rocBLAS and MIOpen, keyed by library
     """
 
     id: Name
@@ -257,20 +250,17 @@ class Attempt:
 class Outcome:
     """Result of one case under one setting.
 
-    ``timings`` are in seconds, ``memory`` is in bytes, and ``numerics`` has the measured errors with their
-    limits. ``ending`` says how a crashed or hung child ended: ``status`` as in ``Trial.exit``, ``phase`` (the
-    last phase), ``after`` (the last event before the end) and ``oom_killed``. The latter is True if the Linux
-    kernel killed the child for lack of memory, and None if this is unknown.
-
-    ``workspace_bytes`` is the memory that the solver needs in addition to the tensors. ``find_db`` is "hit"
-    or "miss" of MIOpen's find database. These fields are None if MIOpen's log does not contain them.
-
-    ``calls`` are the calls of the driver ``capi`` into the libraries in the last try, with their status.
-    Equal consecutive calls are merged. ``conditions`` are the clocks, temperatures and power "before" and
-    "after" a measurement, by the names of ``telemetry.CONDITIONS``. ``conditions`` are empty if no sensor
-    could be read.
-
-    Findings and the recommendation use the observed state.
+    - ``timings``: in seconds
+    - ``memory``: in bytes
+    - ``numerics``: measured errors and their limits
+    - ``ending``: how a crashed or hung child ended. ``status`` is as in ``Trial.exit``, ``phase`` is the last
+      phase, and ``after`` is the last event. ``oom_killed`` is True if the Linux kernel killed the child for
+      lack of memory.
+    - ``workspace_bytes``: memory that the solver needs in addition to the tensors
+    - ``find_db``: "hit" or "miss" of MIOpen's find database
+    - ``calls``: library calls of the driver ``capi`` in the last attempt, with status
+    - ``conditions``: clocks, temperatures and power "before" and "after" a measurement, keyed by the names of
+      ``telemetry.CONDITIONS``
     """
 
     id: Name
@@ -306,7 +296,7 @@ class Outcome:
 
     @property
     def meaning(self) -> State:
-        """Row for the outcome's state and cause in ``model.states``."""
+        """The ``State`` for this outcome's state and cause."""
         return state_of(self.state, self.cause)
 
     @property
@@ -341,7 +331,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Recommended configuration: the setting's name, variables to export, Python lines and layer switches."""
+    """Recommended configuration: setting, environment variables, Python code and layer switches."""
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -354,8 +344,7 @@ class Configuration:
 class DeviceAnswer:
     """Recommendation for one of several devices.
 
-    ``mask`` is the environment variable, as NAME=VALUE, that makes only this GPU visible to a program, or ""
-    if unknown.
+    ``mask`` is an environment variable (NAME=VALUE) that hides all other GPUs from a program.
     """
 
     verdict: Verdict
@@ -371,12 +360,11 @@ class DeviceAnswer:
 class Recommendation:
     """Recommendation of a run.
 
-    ``per`` maps "dtype/purpose" to a verdict and setting. ``verify`` is a command that exits 0 if and only if
-    the recommendation is correct. ``advice`` (with ``title``, ``text`` and ``source``) is help other than
-    settings, e.g. another build of PyTorch.
-
-    If a run tested several devices, ``devices`` has the recommendation for each device. ``others`` maps a
-    special case, e.g. "float16", to the configuration that ``sentence`` recommends for this case.
+    - ``per``: "dtype/purpose" -> verdict and setting
+    - ``verify``: command that exits with 0 if the recommendation is correct
+    - ``advice``: help other than settings, e.g. another build of PyTorch
+    - ``devices``: recommendation for each device, if the run tested several devices
+    - ``others``: special case, e.g. "float16" -> configuration that ``sentence`` recommends
     """
 
     verdict: Verdict
@@ -396,10 +384,10 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """Duration of a training with the network ``name``, in seconds.
+    """Seconds for a step, an epoch and a training of the network ``name``.
 
-    The step was timed with ``batch`` samples of the shape ``input``. The low and high values come from the
-    10th and 90th percentiles of the step times. ``own`` marks the user's own network.
+    A step has ``batch`` samples of the shape ``input``. The low and high values are from the 10th and 90th
+    percentiles of the step times. ``own`` is True for the user's own network.
     """
 
     name: str
@@ -424,7 +412,7 @@ class TrainingTime:
 class Estimate:
     """The training that ``--estimate`` describes, and its duration.
 
-    ``left_out`` says what the times do not include.
+    ``left_out`` lists what the times do not include.
     """
 
     images: Positive
@@ -437,13 +425,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Duration of a recorded program under a setting.
+    """Duration of a recorded program, or of one of its training steps, under a setting.
 
-    ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts the computed
-    directions (forward or a gradient), with repeats. ``timed`` counts the directions with a measured time.
-    ``convolution_seconds`` is the sum of the convolutions' mean times. ``seconds`` adds the median time of
-    everything else. The p10 and p90 fields use each convolution's 10th or 90th percentile instead. Unknown
-    times are None, and ``reason`` says why.
+    - ``per``: "step", or "program" if no training step is known
+    - ``convolutions``: number of computed directions (forward or a gradient)
+    - ``timed``: number of directions with a measured time
+    - ``convolution_seconds``: sum of the convolutions' mean times
+    - ``seconds``: ``convolution_seconds`` plus the median time of everything else
+    - fields with p10 or p90: with each convolution's 10th or 90th percentile instead of the mean
+    - ``reason``: why a time is None
     """
 
     device: str
@@ -462,24 +452,25 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Environment:
-    """The Python environment that ``--python`` selects: a name, and the path of the interpreter."""
+    """The Python environment that ``--python`` selects. ``python`` is the path of the interpreter."""
 
     name: Name
     python: str
 
     @property
     def local_path(self) -> str:
-        """Path of the interpreter on this machine. A redacted "<home>" becomes the present user's home."""
+        """Path of the interpreter, with "<home>" replaced by the home of the present user."""
         return self.python.replace("<home>", str(Path.home()), 1)
 
 
 @dataclass(frozen=True)
 class Results:
-    """A complete run: the content of ``results.json``.
+    """A run: the content of ``results.json``.
 
-    ``redacted`` counts the placeholders that redaction put into the file, by kind. ``changes`` are the
-    differences from the baseline, or None if the run had no baseline. ``telemetry`` has each device whose
-    sensors were watched. ``environment`` is None if the run tested the Python in which rocmprobe itself ran.
+    - ``redacted``: number of placeholders from redaction, by kind
+    - ``changes``: differences from the baseline, or None without a baseline
+    - ``telemetry``: readings of each device whose sensors were watched
+    - ``environment``: None if the run tested rocmprobe's own Python
     """
 
     schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
@@ -505,31 +496,31 @@ class Results:
 
     @property
     def purpose(self) -> str:
-        """``training`` or ``inference``, from the run's options."""
+        """``training`` or ``inference``."""
         return "inference" if self.options.get("purpose") == "inference" else "training"
 
     @property
     def recommended(self) -> Optional[str]:
-        """Name of the recommended setting, or None if no setting is recommended."""
+        """Name of the recommended setting, or None."""
         return self.recommendation.configuration.setting if self.recommendation else None
 
     def setting(self, name: Optional[str]) -> Optional[Setting]:
-        """Return the setting called ``name``, or None if the run had no such setting."""
+        """Return the setting called ``name``, or None."""
         return next((each for each in self.settings if each.name == name), None)
 
     @property
     def relative_path(self) -> str:
-        """Path of this run's results.json, relative to the folder from which the run was started."""
+        """Path of this results.json, relative to the folder from which the run was started."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A Python environment of a joined run.
+    """A Python environment of a joined run, with results in the folder ``name``.
 
-    The environment's run is an ordinary run in the folder ``name``. If there is no run, ``unusable`` is the
-    reason, else "". ``seconds`` is the recommended setting's total time for the convolutions timed in every
-    member, or None. ``note`` says why no setting works, or how long a training takes.
+    - ``unusable``: reason why there is no run, or ""
+    - ``seconds``: total time of the convolutions that every member timed, under the recommended setting
+    - ``note``: why no setting works, or how long a training takes
     """
 
     name: str
@@ -547,8 +538,7 @@ class Member:
 class JoinedRun:
     """Runs of several Python environments on one machine.
 
-    The members' folders are in the folder of this ``results.json``. ``partial`` is True until all members are
-    complete.
+    The members' folders are next to ``results.json``. ``partial`` is True until all members are complete.
     """
 
     schema_version: int

@@ -1,6 +1,6 @@
 """Reader and atomic writer for results files.
 
-``results.json`` conforms to ``data/results.schema.json``, which is generated from the classes of ``results``.
+``results.json`` conforms to ``data/results.schema.json``.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or has the wrong type. A fact of the wrong type also raises
-    BadInput. Without msgspec (in some workers), only raise TypeError for missing or unknown fields.
+    Raise BadInput if a field is missing, or if a field or fact has the wrong type. Without msgspec, types are
+    not checked, and a missing field raises TypeError.
     """
     # Imported late, because a worker can run in a Python without msgspec.
     try:
@@ -84,7 +84,7 @@ _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
 def check_facts(value: Any) -> None:
-    """Raise BadInput, naming the fact, if a machine or GPU in ``value`` has a fact of the wrong type."""
+    """Raise BadInput if a machine or GPU in ``value`` has a fact of the wrong type."""
     for name, fact, kind in _facts_in(value):
         wrong = fact_types.wrong_type(fact.value, kind)
         if wrong:
@@ -136,9 +136,10 @@ _DAMAGED = "the file is damaged, run again"
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
     """Read a ``results.json``. ``path`` is the file or the folder of a run.
 
-    If the caller has already read the file, ``content`` is its content. For a joined run, read the results of
-    ``member``, or by default of the recommended member. Raise BadInput if the file is missing or invalid, or
-    if ``member`` does not exist.
+    ``content`` is the content of the file, if the caller has already read the file. For a joined run, return
+    the results of ``member``, by default of the recommended member.
+
+    Raise BadInput if the file is missing or invalid, or if ``member`` does not exist.
     """
     if content is None:
         path = results_file(path)
@@ -150,16 +151,15 @@ def read_results(path: Path, content: Optional[bytes] = None, member: str = "") 
 
 
 def results_file(source: Path) -> Path:
-    """Return ``source``, or its ``results.json`` if ``source`` is the folder of a run."""
+    """Return the ``results.json`` in the folder ``source``, or ``source`` itself if it is a file."""
     return source / "results.json" if source.is_dir() else source
 
 
 def resolve_member(source: Path) -> Path:
-    """Return ``source``, or its recommended member if ``source`` is a joined run.
+    """Return the recommended member of the joined run ``source``, or ``source`` itself for another run.
 
-    ``source`` and the result are both a results.json, or both the folder of a run.
-
-    Raise BadInput if a joined run recommends no member.
+    If ``source`` is a folder, return the folder of the member, else its results.json. Raise BadInput if a
+    joined run recommends no member.
     """
     path = results_file(source)
     joined = read_joined(path)
@@ -179,9 +179,9 @@ def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
 
 
 def read_joined(path: Path) -> Optional[JoinedRun]:
-    """Read the ``results.json`` of a joined run.
+    """Read the ``results.json`` of a joined run. Return None for an ordinary run or a missing file.
 
-    Return None if the file is missing or belongs to an ordinary run. Raise BadInput if the file is damaged.
+    Raise BadInput if the file is damaged.
     """
     if not path.is_file():
         return None
@@ -225,15 +225,12 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Raise BadInput if results violate the schema.
-
-    ``path`` is the journal from which the results were derived.
-    """
+    """Raise BadInput, naming ``path``, if the results violate the schema."""
     reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` atomically, so a reader never sees an incomplete file."""
+    """Write ``results.json`` atomically."""
     write_atomically(results_document(results), path)
 
 
@@ -259,10 +256,9 @@ def write_atomically(content: bytes, path: Path) -> None:
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file, which replaces ``path`` if the ``with`` block succeeds.
+    """Yield a temporary path, whose file replaces ``path`` if the ``with`` block succeeds.
 
-    If the block fails, ``path`` stays unchanged. If ``path`` is a device or a pipe, yield ``path`` itself.
-    Raise OSError with the path if writing fails.
+    If ``path`` is a device or a pipe, yield ``path`` itself. Raise OSError with the path if writing fails.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))
@@ -280,7 +276,7 @@ def replace_atomically(path: Path) -> Iterator[Path]:
 
 
 def as_stored(value: _T) -> _T:
-    """Return ``value`` with None instead of NaN and infinity, which JSON cannot express."""
+    """Return ``value`` with None instead of NaN and infinity."""
     return cast(_T, _stored(value))
 
 

@@ -1,4 +1,4 @@
-"""The roofline model: the highest speed of a convolution on a device, given measured rates of the device.
+"""The roofline model: the highest possible speed of a convolution on a device.
 
 S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performance model for multicore
 architectures. Communications of the ACM 52 (4), 2009, doi:10.1145/1498765.1498785.
@@ -19,7 +19,7 @@ DIRECTIONS_IN = {"fwd": 1, "bwd_data": 1, "bwd_weights": 1, "fwd_bwd": 3}
 
 @dataclass(frozen=True)
 class Work:
-    """Amount of work: floating-point operations, and bytes moved between memory and the processor."""
+    """Floating-point operations, and bytes moved between memory and the processor."""
 
     flops: float
     bytes: float
@@ -32,35 +32,31 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """Measured rates of a device: operations per second, and bytes per second.
+    """Measured operations per second and bytes per second of a device.
 
-    ``flops`` is from a matrix product. ``bytes`` is from a copy, with both reads and writes.
+    ``flops`` is from a matrix product. ``bytes`` is from a copy, with reads and writes.
     """
 
     flops: float
     bytes: float
 
     def attainable(self, work: Work) -> float:
-        """Return the highest possible operations per second for ``work``.
-
-        This is the smaller of two numbers: ``flops``, and ``bytes`` times the intensity (Williams et al.).
-        """
+        """Return the highest possible operations per second for ``work`` (Williams et al.)."""
         return min(self.flops, self.bytes * work.intensity)
 
     def share(self, work: Work, seconds: float) -> float:
-        """Return the fraction of the attainable rate that a device reaches if ``work`` takes ``seconds``.
+        """Return the fraction of the attainable rate that is reached if ``work`` takes ``seconds``.
 
-        A fraction above 1 is no error. Winograd and FFT need fewer multiplications than the direct method,
-        and operands can still be in a cache.
+        The fraction can exceed 1, e.g. with Winograd or FFT.
         """
         return work.flops / seconds / self.attainable(work)
 
 
 def work(problem: Problem, what: str) -> Work:
-    """Return the operations and bytes of ``what``, a key of ``DIRECTIONS_IN``, e.g. "fwd".
+    """Return the operations and bytes of ``what``, a key of ``DIRECTIONS_IN``.
 
-    Operations are counted for the direct method. Each direction moves input, weight and output (or their
-    gradients) once. The bias is left out.
+    The operations are those of the direct method. The bytes are those of input, weight and output, without
+    bias.
     """
     shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
     moved = sum(map(prod, shapes)) * _ITEM_BYTES[problem.dtype]
@@ -68,7 +64,7 @@ def work(problem: Problem, what: str) -> Work:
 
 
 def measure_roof(timings: Mapping[str, Any]) -> Optional[Roof]:
-    """Return the device's rates from the measurements in ``timings``, or None if a measurement is missing.
+    """Return the device's rates, or None if ``timings`` lacks a measurement.
 
     ``timings`` has the seconds ``gemm`` and ``copy``, and the amounts ``gemm_flops`` and ``copy_bytes``.
     """

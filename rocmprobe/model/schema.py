@@ -1,4 +1,4 @@
-"""Generator of the JSON Schema of a dataclass."""
+"""Generator of JSON Schemas from dataclasses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 class Rule(NamedTuple):
-    """A JSON Schema keyword, given in ``Annotated``, that restricts the values of a field."""
+    """A JSON Schema keyword for the type of a field, e.g. ``Annotated[int, Rule("minimum", 0)]``."""
 
     keyword: str
     value: Any
@@ -24,10 +24,9 @@ Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 
 
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
-    """Return the schema of the dataclass ``kind``.
+    """Return the JSON Schema of the dataclass ``kind``. The schema accepts unknown fields.
 
-    ``types`` gives types for fields that the class declares as plain mappings. Fields that the class does not
-    have are accepted, because readers ignore them.
+    ``types`` overrides the declared types of fields.
     """
     definitions: dict[str, Any] = {}
     root = _object(kind, {**get_type_hints(kind, include_extras=True), **types}, definitions)
@@ -40,7 +39,7 @@ def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
 
 
 def required_fields(kind: Any) -> list[str]:
-    """Return the names of the fields of a dataclass that have no default."""
+    """Return the names of the dataclass fields that have no default."""
     return [
         each.name
         for each in dataclasses.fields(kind)

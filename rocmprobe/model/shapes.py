@@ -1,6 +1,6 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
-An entry has the fields of a problem in ``results.json``, plus the device, and how often each direction was
+Each entry has the fields of a problem in ``results.json``, the device, and how often each direction was
 computed. The file also has the duration of a training step (``docs/training-with-the-bypass.md``).
 """
 
@@ -26,9 +26,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Recorded:
-    """A problem in its text form, and how often the program computed each direction.
+    """A problem in its text form, and how often a program computed each direction.
 
-    ``counts`` are for the whole program, ``step_counts`` for one training step.
+    ``counts`` is for the whole program, ``step_counts`` for one training step.
     """
 
     problem: str
@@ -37,7 +37,7 @@ class Recorded:
 
     @property
     def flops(self) -> int:
-        """Number of arithmetic operations that the whole program spent on this problem."""
+        """Number of arithmetic operations that the program spent on this problem."""
         return parse_problem(self.problem).flops * sum(self.counts.values())
 
 
@@ -45,11 +45,12 @@ class Recorded:
 class Steps:
     """The training steps of a program.
 
-    The program made ``made`` steps. ``alike`` of these steps computed exactly the convolutions that
-    ``Recorded.step_counts`` counts. ``device`` is the type of the device that ran the convolutions,
-    "several", or None if there were no convolutions. ``seconds`` is the median duration of a step,
-    ``seconds_p10`` and ``seconds_p90`` the first and last decile. ``rest_seconds`` is the median time of
-    everything except convolution, or None if unknown.
+    - ``made``: number of steps
+    - ``alike``: number of steps that computed exactly the convolutions in ``Recorded.step_counts``
+    - ``device``: type of the device that ran the convolutions, "several", or None without convolutions
+    - ``seconds``: median duration of a step
+    - ``seconds_p10``, ``seconds_p90``: first and last decile
+    - ``rest_seconds``: median time of everything except convolution, or None if unknown
     """
 
     made: Count
@@ -64,7 +65,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The convolutions of a program, and the versions of torch with which the program ran."""
+    """The convolutions of a program. ``torch`` has the versions of torch that ran the program."""
 
     problems: tuple[Recorded, ...]
     steps: Optional[Steps] = None
@@ -76,11 +77,11 @@ class Shapes:
 
     @property
     def cpu_threads(self) -> int:
-        """Number of CPU threads in the recorded training steps, or 0 if they did not run on the CPU."""
+        """Number of CPU threads if the training steps ran on the CPU, else 0."""
         return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:
-        """Return the problems with the most arithmetic over the whole program, at most ``most`` of them."""
+        """Return up to ``most`` problems, sorted by their total arithmetic, largest first."""
 
         def work(each: Recorded) -> tuple[int, int]:
             # If the program died while it computed a problem, the problem's count is 0.
@@ -90,10 +91,7 @@ class Shapes:
 
 
 def writable(path: Path) -> Path:
-    """Return the path to write to: ``path``, or the file to which ``path`` links.
-
-    Raise BadInput if this path cannot be written or is not a file.
-    """
+    """Return ``path`` with links resolved. Raise BadInput if no file can be written there."""
     target = path.resolve()
     if target.exists() and not target.is_file():
         raise BadInput(f"{path}: not a file; name a file with -o")
@@ -107,16 +105,15 @@ def writable(path: Path) -> Path:
 
 
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
-    """Write the file atomically. Raise OSError if writing fails."""
+    """Write ``shapes`` to ``path`` atomically. Raise OSError if writing fails."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
     write_atomically(text.encode(), path)
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:
-    """Return the problems of all devices in the file ``path``, in order and without duplicates.
+    """Return the problems in the file ``path``, in order and without duplicates.
 
-    Raise BadInput if the file is missing, is not JSON or has another version, or if an entry is no valid
-    problem.
+    Raise BadInput if the file is missing or invalid.
     """
     return tuple(parse_problem(text) for text in _read(path).texts)
 
@@ -124,7 +121,7 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
 def read_shapes(path: Path) -> Shapes:
     """Return the content of the file ``path``.
 
-    Raise BadInput for the reasons that ``read_problems`` lists, and if the file contains no problem at all.
+    Raise BadInput if the file is missing, is invalid or contains no problem.
     """
     shapes = _read(path)
     if not shapes.problems:
@@ -178,9 +175,9 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def problem_of(record: Mapping[str, Any]) -> Problem:
-    """Return the problem that an entry of the file describes.
+    """Return the problem in an entry of the file.
 
-    Raise BadInput if the sizes do not fit together, or if rocmprobe does not test the dtype.
+    Raise BadInput if the sizes do not fit together, or if the dtype is unsupported.
     """
     kind, dtype, groups = record["kind"], record["dtype"], int(record["groups"])
     batch, channels, *image = map(int, record["input"])
@@ -206,9 +203,6 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
 
 
 def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
-    """Return how often each direction of an entry was computed.
-
-    The count of a direction can be 0, e.g. if the program died while computing this direction.
-    """
+    """Return how often each direction of an entry was computed."""
     counts = record.get(key, {})
     return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

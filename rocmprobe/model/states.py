@@ -1,4 +1,4 @@
-"""The states of an outcome and their meaning, in one table that all other modules use."""
+"""The states of an outcome and their meaning."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class State:
-    """A row of the table of states.
+    """A state of an outcome.
 
-    ``works`` and ``fails`` say what the state proves about the device. If the state proves nothing, both are
-    False. If ``blocks``, cases that depend on this case do not run. Reports show the state by ``symbol`` and
-    by the colour ``tone``. ``pytest`` is the outcome in pytest and JUnit.
+    - ``works``, ``fails``: True if the state proves that the tested case works or fails
+    - ``blocks``: True if cases that depend on this case do not run
+    - ``symbol``, ``tone``: symbol and colour in reports
+    - ``pytest``: outcome in pytest and JUnit
     """
 
     name: str
@@ -32,10 +33,7 @@ class State:
 
     @property
     def counted(self) -> bool:
-        """True if the case works or if the state blocks dependent cases.
-
-        Unlike ``learned``, ``counted`` includes "probe-error" and "blocked".
-        """
+        """True if the case works or blocks dependent cases."""
         return self.works or self.blocks
 
 
@@ -76,21 +74,21 @@ STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
 
 
 def state_of(name: str, cause: Optional[str] = None) -> State:
-    """Return the row of the state ``name``. "aborted" has two rows, of which ``cause`` selects one."""
+    """Return the ``State`` called ``name``. For "aborted", the state depends on ``cause``."""
     row = STATES[name]
     return _ABORTED_WITH_RUN if name == "aborted" and cause == RUN_DIED else row
 
 
 def rank(name: str, cause: Optional[str] = None) -> int:
-    """Return the position of a state in the order from worst to best."""
+    """Return the rank of a state, where 0 is the worst."""
     return _RANKS[state_of(name, cause)]
 
 
 def works(name: Optional[str]) -> bool:
-    """Return True if the state proves that the tested case works, or False for an unknown name."""
+    """Return True if the state ``name`` proves that the tested case works."""
     return name in STATES and STATES[name].works
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if the state proves a failure. "aborted" counts as a failure for any cause."""
+    """Return True if the state ``name``, e.g. "aborted", proves a failure."""
     return name in STATES and STATES[name].fails

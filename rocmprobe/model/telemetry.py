@@ -1,7 +1,6 @@
-"""Sensor readings during a run: names of the measured quantities, and the record of the readings.
+"""Sensor readings during a run.
 
-Values that could not be read are missing, so a sleeping device has an empty reading. ``samples.jsonl`` has
-one sample per line. Results contain a selection of the samples. This module does no I/O.
+A reading contains only the values that could be read. ``samples.jsonl`` has one sample per line.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rocmprobe.model.schema import Count
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the report page."""
+    """A plot on the report page."""
 
     title: str
     unit: str
@@ -34,12 +33,9 @@ PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
 class Quantity:
     """A quantity that a sensor measures.
 
-    To add a quantity, add a row here and a reader (``detect.gpus.amdgpu.SENSORS``). If the quantity is also a
-    fact of the machine, add a field of ``Gpu``.
-
-    - ``glance``: position and text where a GPU's present readings are listed.
-    - ``condition``: True if the quantity can affect a measurement.
-    - ``limit_rank``: for a GPU temperature, its importance from 1 (highest). Otherwise 0.
+    - ``glance``: position and text in the list of a GPU's present readings
+    - ``condition``: True if the quantity can affect a measurement
+    - ``limit_rank``: rank of a GPU temperature, from 1 (most important), else 0
     """
 
     name: str
@@ -54,8 +50,10 @@ class Quantity:
     limit_rank: int = 0
 
 
-#: Quantities by name. ``temperature_c`` is the temperature of a CPU. The last two quantities are flags (1 or
-#: 0): the driver reports reduced clocks because of heat, or because of power or current.
+#: Quantities by name. A new quantity also needs a reader (``detect.gpus.amdgpu.SENSORS``) and, if it is a
+#: fact of the machine, a field of ``Gpu``. ``temperature_c`` is the temperature of a CPU. The last two
+#: quantities are flags (1 or 0): the driver reports reduced clocks because of heat, or because of power or
+#: current.
 QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
              glance=(1, "edge {} °C"), condition=True, limit_rank=3),
@@ -99,7 +97,7 @@ POINTS = 300
 
 @dataclass(frozen=True)
 class Limit:
-    """Highest value that a quantity should reach, in the quantity's unit, and the source of the limit."""
+    """Highest value that a quantity should reach, in the quantity's unit."""
 
     value: float
     source: str
@@ -107,10 +105,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Series:
-    """A quantity during a run, with minimum, median and maximum of all samples.
-
-    ``values`` has one value for each of ``DeviceTelemetry.seconds``.
-    """
+    """Values of a quantity at ``DeviceTelemetry.seconds``, and minimum, median and maximum of all samples."""
 
     min: Optional[float]
     median: Optional[float]
@@ -122,12 +117,12 @@ class Series:
 class DeviceTelemetry:
     """The readings of one device.
 
-    - ``device``: PCI address, or "cpu".
-    - ``started``: time of the first sample (UTC).
-    - ``asleep``: number of samples that found the device asleep.
-    - ``seconds``: times of the kept samples, since ``started``.
-    - ``numbers``: indexes of the kept samples among all samples, or empty if all were kept.
-    - ``limits``: keyed by quantity.
+    - ``device``: PCI address, or "cpu"
+    - ``started``: time of the first sample (UTC)
+    - ``asleep``: number of samples in which the device slept
+    - ``seconds``: times of the kept samples, since ``started``
+    - ``numbers``: indexes of the kept samples among all samples, or empty if all were kept
+    - ``limits``: keyed by quantity
     """
 
     device: str
@@ -162,7 +157,7 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
 
 
 def is_sustained(seconds: Sequence[float]) -> bool:
-    """Return True for at least 3 samples that span at least 5 seconds. ``seconds`` are the sample times."""
+    """Return True if ``seconds`` has at least 3 sample times that span at least 5 seconds."""
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
 
@@ -170,11 +165,10 @@ def summary(
     device: str, name: str, started: str, samples: Sequence[tuple[float, Mapping[str, float]]],
     limits: Mapping[str, Limit],
 ) -> DeviceTelemetry:  # fmt: skip
-    """Return the record of ``samples``, which are pairs of seconds since ``started`` and a reading.
+    """Return the telemetry of a device.
 
-    If there are more than POINTS samples, keep every nth sample. For each temperature that has a limit, also
-    keep the samples of the hottest period, and of the hottest period in which the fan stood still. Each
-    period is just long enough for ``is_sustained``.
+    ``samples`` are pairs of a time (seconds since ``started``) and a reading. If there are more than POINTS
+    samples, keep only every nth sample and the hottest periods.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -201,10 +195,7 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the indexes of the sustained period whose lowest value is highest.
-
-    If several periods are equal, return the latest.
-    """
+    """Return the indexes of the period whose lowest value is highest (see ``is_sustained``)."""
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
         inside = [value for number in stretch if (value := values[number]) is not None]
@@ -234,10 +225,9 @@ def _series(
 
 
 def simulated_telemetry(row: Mapping[str, Any]) -> DeviceTelemetry:
-    """Return the telemetry that the file of a simulated machine describes.
+    """Return the telemetry in the file of a simulated machine. Raise ValueError if ``row`` is invalid.
 
-    ``row`` has ``device``, ``name``, ``seconds``, and the tables ``values`` and ``limits``. Raise ValueError
-    for other or missing keys, for unknown quantities, and for a series whose length differs from ``seconds``.
+    ``row`` has ``device``, ``name``, ``seconds``, and the tables ``values`` and ``limits``.
     """
     for key in ("device", "name", "seconds", "values", "limits"):
         if key not in row:

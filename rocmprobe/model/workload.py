@@ -1,4 +1,4 @@
-"""A training run that a user plans: the number of images, the batch size and the number of epochs."""
+"""A training run that a user plans."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 
 @dataclass(frozen=True)
 class Workload:
-    """Size of a training run.
-
-    If ``batch`` is None, the estimate uses the batch size with which the network was timed.
-    """
+    """Size of a training run. If ``batch`` is None, the network's timed batch size is used."""
 
     images: int
     epochs: int
@@ -29,9 +26,9 @@ class Workload:
 
 
 def parse_workload(text: str) -> Workload:
-    """Parse the value of ``--estimate``: words KEY=NUMBER in any order.
+    """Parse the value of ``--estimate``, e.g. "images=329300 batch=4 epochs=50".
 
-    ``images`` and ``epochs`` are required. Raise BadInput for any other text.
+    Raise BadInput if the text is malformed or lacks ``images`` or ``epochs``.
     """
     found: dict[str, int] = {}
     for word in text.split():

@@ -1,1 +1,1 @@
-"""Functions that start, limit, observe, end and clean up after processes."""
+"""Functions that start, observe and end processes."""

@@ -1,4 +1,4 @@
-"""Function that runs an untrusted program in a separate session, with limits on its time and output."""
+"""Execution of untrusted programs with limits on time and output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOK = 0.02
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """Failure and output of a program that has ended. ``failure`` is None if the exit code is 0."""
+    """The output of a program. ``failure`` is None if the exit code is 0."""
 
     failure: Optional[str]
     out: str = ""
@@ -41,9 +41,8 @@ def run(
 ) -> ProgramResult:
     """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
-    ``failure`` of the result is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". If
-    the program survives SIGKILL, ``failure`` ends with "and it cannot be killed". Only the first
-    ``kept_bytes`` of stdout and of stderr are stored.
+    ``failure`` is for example "SIGSEGV", "exit status 1" or "no answer in 3 s". Only the first ``kept_bytes``
+    of stdout and of stderr are stored.
     """
     try:
         process = _started(command, environ)
@@ -79,10 +78,7 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.P
 
 
 def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
-    """Read the output until the program ends. Return False if the program still runs at the deadline.
-
-    Do not wait for the streams to close, because a child of the program can keep the streams open.
-    """
+    """Read output until the program ends. Return False if the program still runs at the deadline."""
     with selectors.DefaultSelector() as open_ends:
         for end in kept:
             os.set_blocking(end, False)
@@ -98,6 +94,7 @@ def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> 
                 more = more or bool(data)
                 if not data:
                     open_ends.unregister(key.fd)
+            # Do not wait for the streams to close, because a child of the program can keep them open.
             if ended and not more:
                 return True
             if time.monotonic() > deadline:
@@ -116,10 +113,7 @@ def _failure(status: int) -> Optional[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
-    """Kill the whole process group, because a child can outlive the program.
-
-    Return False if the program itself survives.
-    """
+    """Kill the program's process group. Return False if the program survives."""
     kill_group(process.pid)
     _running.discard(process.pid)
     guardian().forget(process.pid)

@@ -1,9 +1,7 @@
-"""Guardian: a helper process that cleans up after its controller, even if the controller was killed.
+"""Guardian: a helper process that cleans up after its parent, even if the parent was killed.
 
-When a controller dies, its children end by themselves. Compilers, detection programs and temporary folders
-would remain. The controller tells the guardian through a pipe which process groups and folders exist. When
-the pipe closes, the controller has ended. This file also runs as a program, so it imports only the standard
-library.
+The guardian cleans up when the pipe from its parent closes. This file also runs as a program, so it imports
+only the standard library.
 """
 
 from __future__ import annotations
@@ -24,10 +22,7 @@ _PATIENCE = 10.0
 
 
 class Guardian:
-    """A helper process that cleans up when the process that started it ends.
-
-    It kills the process groups that are still registered, and removes the registered folders.
-    """
+    """A helper process that kills process groups and removes folders when this process ends."""
 
     def __init__(self) -> None:
         # Own session and working directory: Ctrl-C does not reach the guardian, and no mount is kept busy.
@@ -42,16 +37,16 @@ class Guardian:
         return self._process.pid
 
     def remove(self, folder: Path) -> None:
-        """Register a folder, which the guardian removes when this process ends."""
+        """Register a folder to remove when this process ends."""
         # Send the name in hexadecimal, because it can contain a newline.
         self._send(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
-        """Register a process group, which the guardian kills when this process ends."""
+        """Register a process group to kill when this process ends."""
         self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """Unregister a process group that has ended, because its number can be reused."""
+        """Unregister a process group that has ended."""
         self._send(f"-{group}")
 
     def _send(self, line: str) -> None:
@@ -77,9 +72,7 @@ _starting = threading.Lock()
 
 
 def _guard() -> None:
-    """Read messages from the controller until the pipe closes. Then kill the process groups and remove the
-    folders that the messages named.
-    """
+    """Read registrations until the pipe closes. Then kill the process groups and remove the folders."""
     # Ignore signals that are sent to all processes of a run, because the guardian must end last.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

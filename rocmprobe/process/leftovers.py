@@ -1,7 +1,4 @@
-"""Temporary folders with the id of their process in the name.
-
-A later run removes the folders of dead processes.
-"""
+"""Temporary folders, and removal of the folders that dead processes left."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
 
 
 def own_folder() -> Path:
-    """Create a temporary folder whose name identifies this process, and return its path."""
+    """Create a temporary folder whose name identifies this process. Return the path."""
     pid = os.getpid()
     return Path(tempfile.mkdtemp(prefix=f"rocmprobe-{pid_namespace()}-{pid}-{started(pid)}-"))
 
 
 def remove_leftovers() -> int:
-    """Remove the temporary folders of this user's dead processes, and return how many were removed.
+    """Remove the temporary folders of this user's dead processes. Return the number of removed folders.
 
-    Raise BadInput if no folder for temporary files can be written.
+    Raise BadInput if there is no writable folder for temporary files.
     """
     try:
         base = Path(tempfile.gettempdir())

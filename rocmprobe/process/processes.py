@@ -1,4 +1,4 @@
-"""Facts about a process and its descendants from /proc."""
+"""Functions that inspect processes through /proc and kill them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comg
 
 
 def active_seconds(pid: int) -> float:
-    """Return the seconds for which a process ran or waited for a core, or 0 if the process has ended.
+    """Return the seconds that a process ran or waited for a CPU core, or 0 if the process has ended.
 
     Source: Documentation/scheduler/sched-stats.rst of Linux.
     """
@@ -24,7 +24,7 @@ def active_seconds(pid: int) -> float:
 
 
 def _delayed_seconds(pid: int) -> float:
-    """Return the seconds for which the threads of a process waited for a core."""
+    """Return the seconds that the threads of a process waited for a CPU core."""
     nanoseconds = 0
     # The file exists only with CONFIG_SCHED_INFO, and a thread can end while its file is read.
     with contextlib.suppress(OSError):
@@ -34,19 +34,13 @@ def _delayed_seconds(pid: int) -> float:
 
 
 def started(pid: int) -> Optional[int]:
-    """Return the start time of a process in kernel ticks, or None if the process has ended.
-
-    Start time and process id together identify a process, even if the id is reused.
-    """
+    """Return the start time of a process in kernel ticks, or None if the process has ended."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def runs(pid: int, start: Optional[int]) -> bool:
-    """Return True if the process ``pid`` that started at ``start`` (kernel ticks) still runs.
-
-    Return False for a zombie.
-    """
+    """Return True if the process that started at ``start`` (kernel ticks) still runs and is no zombie."""
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
 
@@ -57,10 +51,7 @@ def pid_namespace() -> int:
 
 
 def bytes_read(pid: int) -> int:
-    """Return a number that grows whenever the process reads from a file or disk.
-
-    The number is the bytes read plus the major page faults (accesses to memory that was on disk).
-    """
+    """Return a number that grows whenever the process reads from a file."""
     read = 0
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
@@ -71,8 +62,7 @@ def bytes_read(pid: int) -> int:
 
 
 def short_name(pid: int) -> str:
-    """Return the name under which Linux lists a process (at most 15 characters), or "" if the process has
-    ended."""
+    """Return the name of a process (at most 15 characters), or "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -80,10 +70,7 @@ def short_name(pid: int) -> str:
 
 
 def descendants(pid: int) -> dict[int, Optional[int]]:
-    """Return the start times of all descendants of ``pid``, keyed by process id.
-
-    Descendants in other sessions are included.
-    """
+    """Return the start times of all descendants of ``pid``, keyed by process id."""
     found: dict[int, Optional[int]] = {}
     waiting = [pid]
     while waiting:
@@ -104,7 +91,7 @@ def kill_group(group: int) -> None:
 
 
 def kill_same(pids: Mapping[int, Optional[int]]) -> None:
-    """Send SIGKILL to each process in ``pids`` (by id) that still has the given start time (kernel ticks)."""
+    """Kill each process in ``pids`` that still has the given start time."""
     for pid, start in pids.items():
         if start is not None and started(pid) == start:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -122,9 +109,8 @@ def _stat(pid: int) -> list[str]:
 def activity(pid: int, active_before: float, waited: float) -> str:
     """Return "compiler-child", "busy" or "idle" for a process that sends no events.
 
-    - "compiler-child": a descendant is a compiler.
-    - "busy": the process was active for more than a quarter of the last ``waited`` seconds. ``active_before``
-      is the result of ``active_seconds`` at the start of this time.
+    "busy" means active for more than a quarter of the last ``waited`` seconds. ``active_before`` is the
+    result of ``active_seconds`` at the start of this time.
     """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"

@@ -1,4 +1,4 @@
-"""Handlers for signals that end a run early but keep its results so far."""
+"""Handlers for signals that end a run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class _Pending:
-    """State of a signal that arrived inside of :func:`delayed_signals`."""
-
     def __init__(self) -> None:
         self.depth = 0
         self.came = False
@@ -25,12 +23,9 @@ _coming = _Pending()
 
 
 def install_handlers() -> None:
-    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this in the main thread.
-
-    SIGINT and SIGHUP stay ignored if this process was started with these signals ignored, e.g. by nohup.
-    SIGTERM always raises KeyboardInterrupt.
-    """
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this in the main thread."""
     for number in _ENDING:
+        # Keep SIGINT and SIGHUP ignored if they were ignored at the start, e.g. by nohup.
         if number == signal.SIGTERM or signal.getsignal(number) in (
             signal.SIG_DFL,
             signal.default_int_handler,
@@ -40,7 +35,7 @@ def install_handlers() -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside of the ``with`` block."""
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the ``with`` block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     install_handlers()
     try:
@@ -53,9 +48,9 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def delayed_signals() -> Iterator[None]:
-    """Delay SIGINT, SIGTERM and SIGHUP until the end of the ``with`` block, e.g. to write a file completely.
+    """Delay SIGINT, SIGTERM and SIGHUP until the end of the ``with`` block.
 
-    If a second signal arrives in the block, KeyboardInterrupt is raised at once.
+    A second signal in the block raises KeyboardInterrupt at once.
     """
     _coming.depth += 1
     try:

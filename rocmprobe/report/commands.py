@@ -22,11 +22,11 @@ def env_command(results: Results) -> str:
 
 
 def simulated_option(results: Results) -> str:
-    """Return the option that a command needs to accept a simulated run, or "" for a real run."""
+    """Return the option with which a command accepts simulated results, or "" for a real run."""
     return "--simulated " if results.simulated else ""
 
 
 def results_place(results: Results) -> str:
-    """Return the run's folder, or if unknown the path of the results file, quoted for a shell."""
+    """Return the quoted path of the run's folder, or of the results file if the folder is unknown."""
     path = PurePosixPath(results.relative_path)
     return shlex.quote(str(path.parent if path.parent.name else path))

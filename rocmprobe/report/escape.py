@@ -1,7 +1,6 @@
-"""Escaping of untrusted text for Markdown, so that no HTML, link, image, mention or reference appears.
+"""Escaping of untrusted text for Markdown, so that no HTML, link, image or mention appears.
 
-Backslashes are not enough: GitHub searches the parsed text for ``@name``, ``#123`` and URLs. GitHub does not
-search code, so everything except plain words is put into code spans or code blocks.
+All text except plain words becomes code, because GitHub links ``@name`` and ``#123`` despite backslashes.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ _TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
-    """Return untrusted text as one line of Markdown, made from at most ``limit`` characters.
-
-    Words that GitHub could interpret, such as ``@name`` or a URL, become code spans.
-    """
+    """Return at most ``limit`` characters of untrusted text as one line of safe Markdown."""
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
         shown = code(piece) if position % 2 else _prose(piece)
@@ -59,10 +55,8 @@ def _word(word: str, first: bool) -> str:
 
 
 def code(foreign: str, limit: int = 400) -> str:
-    """Return a code span of one line that is also safe in a table cell.
-
-    Markdown parsers split cells at a bar even inside a code span, so a text with a bar becomes two spans.
-    """
+    """Return a code span of one line that is also safe in a table cell."""
+    # Markdown parsers split cells at a bar even inside a code span, so split the span there.
     return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
 
 
@@ -101,10 +95,7 @@ def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
 
 
 def cut(body: str, limit: int) -> str:
-    """Return ``body``, shortened to at most ``limit`` characters.
-
-    Keep the beginning (a quarter of the result) and the end (three quarters), with a mark at the cut.
-    """
+    """Return ``body``, shortened to at most ``limit`` characters by a marked cut in the middle."""
     if len(body) <= limit:
         return body
     room = max(limit - _MARK, 0)
@@ -134,7 +125,7 @@ def _row(cells: Sequence[str]) -> str:
 def joined(blocks: Iterable[str], limit: int) -> str:
     """Return blocks of Markdown with a blank line between them.
 
-    Replace the blocks that do not fit into ``limit`` characters by a note.
+    A note replaces the blocks that do not fit into ``limit`` characters.
     """
     mark = "[cut here: the rest does not fit; results.json has all of it]"
     kept: list[str] = []

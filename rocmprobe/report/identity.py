@@ -1,4 +1,4 @@
-"""Facts that identify a run (machine, software, date), and the run's differences from its baseline."""
+"""Facts that identify a run (machine, software, date), and its changes since the baseline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 
 
 def identity(results: Results) -> list[tuple[str, str]]:
-    """Return the rows of the identity strip (machine, software, date) as label and value."""
+    """Return machine, software and date of a run as (label, value)."""
     machine = results.machine
     rows = []
     for index, gpu in enumerate(machine.gpus):

@@ -82,11 +82,7 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
 
 
 def _why_none(results: Results) -> str:
-    """Return the reason why no setting is recommended, or "" if a setting is recommended.
-
-    If no setting gave correct results, the reason is the first failure, in the order from simple to complex
-    checks.
-    """
+    """Return the reason why no setting is recommended, or "" if a setting is recommended."""
     found = results.recommendation
     if found and found.configuration.setting:
         return ""
@@ -96,7 +92,7 @@ def _why_none(results: Results) -> str:
 
 
 def side_by_side(joined: JoinedRun) -> Table:
-    """Return the members as a table, with their devices if the devices differ."""
+    """Return the members as a table. Show devices only if they differ."""
     differ = len({each.device for each in joined.members if each.device}) > 1
     found = [
         {

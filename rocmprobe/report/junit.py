@@ -22,9 +22,10 @@ _TEXT = 20_000
 
 @dataclass(frozen=True)
 class Reported:
-    """One outcome with cleaned text. The caller must escape the text for HTML or XML.
+    """One outcome as a test case.
 
-    ``name`` is unique among the outcomes of a run. ``seconds`` is finite and not negative.
+    The caller must escape the text for HTML or XML. ``name`` is unique in a run. ``seconds`` is finite and
+    not negative.
     """
 
     name: str
@@ -106,11 +107,7 @@ _WITH_TEXT = ("failure", "error")
 
 
 def document(cases: Sequence[Reported], results: Results) -> str:
-    """Return the JUnit file of a run: one suite with the run's date, time and facts.
-
-    The form is pytest's junit_family xunit2, without a host name. Names and groups become ``name`` and
-    ``classname`` unchanged, because a CI service uses both to recognise a test.
-    """
+    """Return the JUnit file of a run in pytest's format xunit2, without a host name."""
     elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
     root = ET.Element("testsuites", name="rocmprobe")
     suite = ET.SubElement(
@@ -147,7 +144,8 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
-    """Add one test case with a text of at most about ``limit`` characters. Return the length of the text."""
+    """Add a test case, and return the length of its text, which is at most about ``limit``."""
+    # CI services recognise a test by classname and name.
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )
@@ -166,5 +164,6 @@ def _case(suite: ET.Element, case: Reported, limit: int) -> int:
 
 
 def _seconds(value: float) -> float:
-    """Return ``value``, or 0 if it is negative or not finite, because JUnit readers reject such values."""
+    """Return ``value``, or 0 if ``value`` is negative or not finite."""
+    # JUnit readers reject other values.
     return max(value, 0.0) if math.isfinite(value) else 0.0

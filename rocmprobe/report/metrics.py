@@ -46,10 +46,7 @@ def text(verdict: Verdict, now: float) -> str:
 
 
 def write(content: str, path: Path) -> None:
-    """Write ``path`` atomically, readable for all users, so that node exporter can read it.
-
-    Raise OSError if writing fails.
-    """
+    """Write ``path`` atomically and readable for all users. Raise OSError if writing fails."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         _remove_if_dead(left)
     with replace_atomically(path) as temporary:

@@ -51,7 +51,7 @@ VERDICT_TONES = {
 
 
 def verdict_tone(results: Results) -> str:
-    """Return the colour tone of the verdict. If the run ended early, the tone is neutral."""
+    """Return the colour tone of the verdict, which is neutral if the run ended early."""
     if results.recommendation is None:
         return "fault"
     return "unlearned" if results.partial else VERDICT_TONES[results.recommendation.verdict]

@@ -1,4 +1,4 @@
-"""Functions for every HTML page: templates, style sheets, and a content security policy without requests."""
+"""Templates, style sheets and the content security policy of all HTML pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import jinja2
 def environment(package: str, shown: Callable[[Any], Any]) -> jinja2.Environment:
     """Return the Jinja environment for the templates of ``package``.
 
-    ``shown`` is applied to each value of a page, before the value is escaped.
+    ``shown`` converts each value of a page before the value is escaped.
     """
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),
@@ -38,10 +38,7 @@ def style_sheet(package: str, name: str) -> str:
 
 
 def content_security_policy(scripts: Iterable[str]) -> str:
-    """Return the policy of a page that makes no request and runs only the given scripts.
-
-    The policy is only a second safeguard, because untrusted text is escaped.
-    """
+    """Return the policy of a page that makes no request and runs only the given scripts."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (

@@ -39,7 +39,7 @@ TEXTS = ("md", "issue")
 def write_report(folder: Path) -> Results:
     """Write results.json, report.html and junit.xml for the run in ``folder``.
 
-    If the run ended early, judge the results in the journal and mark them as partial.
+    If the run ended early, the results are marked as partial.
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")
@@ -79,7 +79,7 @@ def read(source: Path) -> Results:
 
 
 def recorded(folder: Path) -> Results:
-    """Return the judged results of the run in ``folder``, after a check of the journal.
+    """Return the judged results of the run in ``folder``.
 
     Raise BadInput if the journal has content that no run writes.
     """
@@ -92,10 +92,7 @@ def recorded(folder: Path) -> Results:
 
 
 def judged_results(folder: Path) -> Results:
-    """Return the judged results of the run in ``folder``, as results.json stores them.
-
-    If redaction is on, the results include the number of redactions.
-    """
+    """Return the judged results of the run in ``folder``, as results.json stores them."""
     from rocmprobe.engine import run
 
     return _judged(run.results(folder), folder)

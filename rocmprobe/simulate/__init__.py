@@ -1,1 +1,1 @@
-"""Simulated machines: facts from a table, and faults injected where a real machine would call the GPU."""
+"""Simulated machines: recorded facts, and faults injected into library calls."""

@@ -1,8 +1,6 @@
 """Half precision convolution on the CPU, with sums in fp32 (as on a GPU) or in half precision (a bug).
 
-PyTorch's own half precision kernels for the CPU are not used, because old builds lack these kernels. Later
-builds compute some sums for gradients in half precision, e.g. torch 2.13 for fp16 on a CPU without
-AVX512-FP16.
+PyTorch's own half precision kernels for the CPU are missing or inexact in some builds.
 """
 
 from __future__ import annotations
@@ -44,11 +42,9 @@ Call = Union[ConvolutionCall, BackwardCall]
 
 
 def accumulated(call: Call, direction: str) -> torch.Tensor:
-    """Return the result of ``call``, with running sums rounded to half precision at every step.
+    """Return the result of ``call``, with running sums rounded to half precision after each product.
 
-    The dtype of ``call`` is float16 or bfloat16. Products are added channel by channel, and within a channel
-    tap by tap. For the gradient of the weights, products are added sample by sample, and within a sample
-    position by position. The product itself is exact in fp32, as in a fused multiply-add.
+    The dtype of ``call`` is float16 or bfloat16.
     """
     backward = call if isinstance(call, BackwardCall) else None
     # The image is the padded tensor. The other tensor has one element for each position of the filter.
@@ -79,7 +75,7 @@ def accumulated(call: Call, direction: str) -> torch.Tensor:
 
 
 def _split(tensor: Any, groups: int) -> torch.Tensor:
-    """Return ``tensor`` as (batch, groups, channels of a group, *size), in fp32."""
+    """Return ``tensor`` in fp32 with the shape (batch, groups, channels per group, *size)."""
     wide: torch.Tensor = tensor.float()
     return wide.reshape(wide.shape[0], groups, -1, *wide.shape[2:])
 
@@ -89,10 +85,7 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 
 
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
-    """Return one slice for each spatial dimension of the padded image.
-
-    The slices select the pixels that the filter tap at position ``taps`` reads.
-    """
+    """Return slices of the padded image with the pixels that the filter tap at ``taps`` reads."""
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)
         for tap, dilation, size, stride in zip(taps, call.dilation, sizes, call.stride)

@@ -1,8 +1,6 @@
-"""Faulty kernels: the computations of the bugs in ``generated.py``.
+"""Faulty kernels, which compute the wrong results of the bugs in ``generated.py``.
 
-A bug affects one direction of one call: the output, the gradient of the input, or the gradient of the
-weights. A bug function gets the call and a function that computes the correct result. In comments, the
-*image* is the padded tensor: the input, or the output of a transposed convolution.
+In comments, the *image* is the padded tensor: the input, or the output of a transposed convolution.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class KernelBug:
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``. The gradients in ``directions`` are faulty."""
+        """Return the gradients of ``call``, with wrong values for ``directions``."""
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
@@ -106,7 +104,7 @@ class KernelBug:
 
 
 class BitFlip(KernelBug):
-    """A fault of the hardware: one bit of the middle element of a float32 result is flipped."""
+    """A hardware fault that flips one bit of the middle element of a float32 result."""
 
     def __init__(self, bit: int) -> None:
         super().__init__("flipped-bit")
@@ -138,9 +136,9 @@ def problem_of(call: Call) -> Problem:
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
-    """Return (position, tap, pixel) for each pixel that a filter tap reads along one spatial axis.
+    """Return (position, tap, pixel) for each pixel that a filter reads along one axis, without padding.
 
-    Taps that read padding are left out. If ``dilation`` is given, it replaces the problem's dilation.
+    ``dilation`` overrides the dilation of the problem.
     """
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
@@ -160,7 +158,7 @@ def clamped_axis(problem: Problem) -> Optional[int]:
 
 
 def pixels_not_read(problem: Problem, axis: int) -> frozenset[int]:
-    """Return the pixels of the image along an axis that no filter tap reads."""
+    """Return the pixels along one axis of the image that the filter does not read."""
     image = problem.output_size if problem.transposed else problem.input_size
     return frozenset(range(image[axis])) - {pixel for _, _, pixel in reads(problem, axis)}
 
@@ -224,7 +222,7 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a copy of the weights, and a view of this copy with the groups as an additional first axis."""
+    """Return a copy of the weights, and a view of this copy with a first axis for the groups."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 
@@ -307,9 +305,8 @@ def _read_by_hand(
 ) -> torch.Tensor:
     """Return the result of a kernel that reads the wrong pixels of the image.
 
-    The kernel uses ``dilation`` instead of the correct dilation. Along the axis ``clamped``, the padding
-    before the first pixel has the value of this pixel instead of zero. The image is padded or cropped to the
-    size that the filter reads. A gradient is the exact adjoint of this wrong forward computation.
+    The kernel uses ``dilation``. Along the axis ``clamped``, the padding before the image repeats the first
+    pixel.
     """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
@@ -338,10 +335,9 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _adjoint(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call``, which has no padding, and remove the padding from the result.
+    """Compute ``call``, which has no padding, and crop the result by ``edges``, e.g. [(1, 1), (1, 1)].
 
-    ``edges`` has the pixels to remove before and after each axis, e.g. [(1, 1), (1, 1)]. Along the axis
-    ``clamped``, add the pixels removed before the first pixel to the first pixel.
+    Along the axis ``clamped``, add the cropped pixels before the image to the first pixel.
     """
     bias = None
     if isinstance(call, ConvolutionCall):

@@ -1,8 +1,7 @@
-"""Simulated machines generated from the tables in this module, in the format of a machine's file.
+"""Simulated machines that are generated instead of read from a file.
 
-The machine ``planted-NAME`` has one bug in MIOpen's convolutions, computed by ``faulty_kernels.py``. The
-machine ``faults-PHASE-KIND`` has one fault in one phase of a worker, and ``faults-all`` has all of these
-faults.
+``planted-NAME`` has one bug in MIOpen's convolutions. ``faults-PHASE-KIND`` has one fault in one phase of a
+worker. ``faults-all`` has all faults.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _SUMS = (27, 18432)
 class PlantedBug:
     """A bug that makes the results of a convolution wrong.
 
-    The bug changes results in ``directions`` and ``dtypes``. ``filter`` (e.g. "3x3") and ``tokens`` (e.g.
-    "p1") are parts of a problem's text form that trigger the bug.
+    ``filter`` (e.g. "3x3") and ``tokens`` (e.g. "p1") are parts of the name of a problem that triggers the
+    bug.
     """
 
     name: str
@@ -106,10 +105,10 @@ def planted_machine(bug: str) -> str:
 
 
 def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Problem:
-    """Return a small 2-d problem for which the bug changes the result in ``direction``.
+    """Return a small 2-d problem that triggers the bug in ``direction``.
 
-    Each element of the result is a sum of ``terms`` products (see ``Problem.terms``). ``terms`` must be a
-    multiple of the number of filter taps.
+    Each element of the result is a sum of ``terms`` products. ``terms`` must be a multiple of the number of
+    filter taps.
     """
     groups = 2 if "g2" in bug.tokens else 1
     taps = 9 if bug.filter == "3x3" else 1
@@ -131,12 +130,10 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
 
 
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
-    """Return the number of input pixels along an axis that gives ``side`` output positions.
-
-    At stride 2, the number includes a last pixel that no filter position reaches.
-    """
+    """Return the input size along an axis that gives the output size ``side``."""
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1
+    # At stride 2, the size includes a last pixel that the filter does not reach.
     return side * stride + 2 * dilation * wide - 2 * padding
 
 
@@ -167,13 +164,13 @@ def fault_machine(phase: str, kind: str) -> str:
 
 
 def fault_problem(phase: str, kind: str) -> str:
-    """Return the problem that triggers the fault ``kind`` in ``phase``, also on ``faults-all``."""
+    """Return the problem that triggers the fault ``kind`` in ``phase``."""
     number = PHASES.index(phase) * len(KINDS) + list(KINDS).index(kind)
     return f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3"
 
 
 def generated(name: str) -> Optional[Mapping[str, Any]]:
-    """Return the content of the machine's file, or None if this module does not generate the machine."""
+    """Return a generated machine in the format of a machine's file, or None for an unknown name."""
     if name.startswith(_PLANTED):
         bug = BUGS.get(name[len(_PLANTED) :])
         return None if bug is None else _with_bug(bug)

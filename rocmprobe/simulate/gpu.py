@@ -1,6 +1,6 @@
 """A simulated machine in a worker.
 
-This module does not import torch, because a fault can happen before a worker imports torch.
+This module does not import torch, because a fault can happen before torch is imported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SimulatedCpu(Injector):
 
 
 class SimulatedGpu(SimulatedCpu):
-    """A GPU of a simulated machine in one process under one setting."""
+    """A simulated GPU in one process under one setting."""
 
     def __init__(self, machine: SimulatedMachine, setting: str, name: str, events: int) -> None:
         super().__init__(machine)
@@ -118,30 +118,24 @@ class SimulatedGpu(SimulatedCpu):
         return library_faults(self)
 
     def faults_of(self, *libraries: str) -> Iterator[Fault]:
-        """Yield the faults that can happen in a call of one of ``libraries`` in the current phase."""
+        """Yield the faults that can happen in a call of ``libraries`` in the current phase."""
         for fault in self.machine.faults:
             in_phase = fault.phase == "first-call" or fault.phase == "steady" == self._phase
             if in_phase and fault.library in libraries and self._steady_calls >= fault.after:
                 yield fault
 
     def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
-        """Return True if ``fault`` applies to the arguments, the present setting and the environment."""
+        """Return True if ``fault`` matches these arguments, the setting and the environment."""
         return fault.matches(self._setting, problem, dtype, direction, os.environ)
 
     def happens(self, fault: Fault) -> bool:
-        """Return True if ``fault`` happens in this call. Call this only if ``matches`` returned True."""
+        """Return True if a matching fault happens in this call, which depends on chance."""
         if fault.effect == "flip" and id(fault) in self._injected:
             return False
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
-        """Apply the effect of ``fault`` to the process.
-
-        Some effects end or block the process. An effect can also raise RuntimeError.
-
-        Some effects happen only once in a process, e.g. printing 64 MB. The effect "search" happens once for
-        each ``problem`` and ``directions``.
-        """
+        """Apply the effect of ``fault``, which can end or block the process or raise RuntimeError."""
         if fault.effect == "search":
             search = id(fault), problem, directions
             known = search in self._searched or (fault.kept and self._was_kept(f"{problem} {directions}"))

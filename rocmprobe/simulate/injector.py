@@ -20,7 +20,7 @@ class Injector:
     """Hooks of a worker, which a simulated machine overrides."""
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
-        """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
+        """Begin the phase "import", "prepare" or "teardown"."""
 
     def report(self, phase: str, case: Case) -> None:
         """Record the phase that a check reports."""
@@ -29,19 +29,19 @@ class Injector:
         """Raise RuntimeError if an earlier fault made the device context unusable."""
 
     def clock(self) -> float:
-        """Return the time in seconds on the clock for measurements."""
+        """Return the time in seconds for measurements."""
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return ``result``. A simulated machine replaces the times."""
+        """Return ``result``, with simulated times on a simulated machine."""
         return result
 
     def soak_clock(self) -> float:
-        """Return the time in seconds on the clock for soaks."""
+        """Return the time in seconds for soaks."""
         return time.monotonic()
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
-        """Return the device that computes in place of ``device``, and the vendor library of that device."""
+        """Return the device and the backend that replace ``device`` and ``backend``."""
         return device, backend
 
     def compiler(self) -> Compiler:
@@ -49,13 +49,13 @@ class Injector:
         return Compiler()
 
     def faults(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return a function that creates a context in which the libraries have the simulated faults."""
+        """Return a function that creates a context in which the simulated faults happen."""
         return nullcontext
 
     def versions(self, found: Versions) -> Versions:
-        """Return the versions that decide which settings apply."""
+        """Return the versions of the simulated machine, or ``found`` on a real machine."""
         return found
 
     def mapped(self) -> dict[str, list[str]]:
-        """Return the GPU library files that this process has mapped, by library."""
+        """Return the loaded GPU library files of this process, by library."""
         return mapped(LIBRARIES)

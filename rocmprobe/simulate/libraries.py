@@ -1,9 +1,7 @@
 """Libraries and compilers of a simulated machine.
 
-Faults are injected into calls of MIOpen, rocBLAS and kernels. If the real machine would compute a convolution
-in MIOpen, oneDNN computes it. All other convolutions (vendor library off, float64, groups with dilation) run
-in PyTorch's own kernels, as on the real machine. The bypass intercepts convolutions before they reach the
-faulty calls, so it never triggers the faults of MIOpen.
+oneDNN computes the convolutions that the real machine would run in MIOpen. PyTorch's own kernels compute all
+other convolutions.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _MIOPEN_DIMENSIONS = 5
 
 
 class SimulatedMiopen(Miopen):
-    """Simulated MIOpen: oneDNN computes, but names, switches and version are those of MIOpen."""
+    """A simulated MIOpen that computes with oneDNN."""
 
     device_type = "cpu"
     # Compute half precision in fp32, so that partial sums are not rounded.
@@ -72,7 +70,7 @@ class SimulatedMiopen(Miopen):
 
 
 def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
-    """Return a factory of contexts in which the libraries have the faults of ``gpu``."""
+    """Return a function that creates a context in which the libraries have the faults of ``gpu``."""
     # Use one object in all contexts, because a bug can depend on the results of earlier calls.
     faults = _ConvolutionFaults(gpu)
 
@@ -141,7 +139,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
     ) -> tuple[Optional[Fault], tuple[str, ...]]:
         """Inject the first fault that matches.
 
-        Return (fault, directions with wrong results), or (None, ()) if the fault makes no results wrong.
+        Return the fault and the directions with wrong results, or (None, ()) if no result is wrong.
         """
         self._gpu.check_context()
         problem = problem_of(call)
@@ -182,7 +180,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
                 raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
-        """Return True if PyTorch on the real machine would run this convolution in MIOpen.
+        """Return True if PyTorch would run this convolution in MIOpen.
 
         Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
         """
@@ -213,9 +211,8 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
 
 class _WithinConvolutions(dispatch.Interceptor):
-    """Interceptor that also injects faults into the operators inside a convolution, e.g. matrix products.
+    """Interceptor that injects faults into the operators inside a convolution, e.g. matrix products.
 
-    While a dispatch mode handles an operator, PyTorch disables the mode. This class enables the mode again.
     Do not use this class for function modes, because torch 1.13.1 would hang.
     """
 
@@ -226,6 +223,7 @@ class _WithinConvolutions(dispatch.Interceptor):
         self._watch = watch
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
+        # PyTorch disables a dispatch mode while the mode handles an operator. Enable the mode again.
         with self._watch():
             return proceed(call)
 
@@ -253,12 +251,7 @@ _CTC_SINCE = (2, 8)
 
 
 def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
-    """Return contexts that inject faults into operators and functions, or () if the machine has no such
-    faults.
-
-    Faults of ``hip`` apply to every operator, and faults of ``rocblas`` to matrix products. Faults of
-    ``miopen`` with an ``operator`` apply to operators other than convolution that run in MIOpen.
-    """
+    """Return contexts that inject faults into operators, or () if the machine has no such faults."""
 
     def about_operators(fault: Fault) -> bool:
         # Faults of triton happen in the compiler.
@@ -331,11 +324,9 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
 
 
 def _faulted_name(func: Any, args: Any) -> str:
-    """Return the operator's name, by which a fault selects operators.
-
-    Batch norm in evaluation mode gets a special name, because MIOpen has separate kernels for this mode.
-    """
+    """Return the name by which a fault selects this operator."""
     name = str(func.overloadpacket.__name__)
+    # MIOpen has separate kernels for batch norm in evaluation mode.
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
     return "native_batch_norm_inference" if evaluates else name
 
@@ -368,10 +359,7 @@ _KERNEL, _INDUCTOR = COMPILED
 
 
 class SimulatedCompiler(Compiler):
-    """Simulated compilers that compile nothing. PyTorch computes the results.
-
-    A faulty kernel writes nothing. Faulty code from Inductor doubles the first image of its result.
-    """
+    """Simulated compilers that compile nothing. PyTorch computes the results."""
 
     def __init__(self, gpu: SimulatedGpu) -> None:
         self._gpu = gpu

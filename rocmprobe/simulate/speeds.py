@@ -19,12 +19,14 @@ _RATES = ("gemm", "copy", "convolution")
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed of a simulated machine under ``settings`` and in ``dtypes``.
+    """Speed of a simulated machine.
 
-    An empty tuple means every setting or dtype. ``gemm`` and ``convolution`` are operations per second,
-    ``copy`` is bytes per second. Each direction of a convolution takes ``launch`` seconds in addition.
-    ``steps`` are the seconds of a training step, by network. With a batch of n, a step of the small ResNet
-    takes ``step + n * sample`` seconds.
+    - ``gemm``, ``convolution``: operations per second
+    - ``copy``: bytes per second
+    - ``launch``: additional seconds for each direction of a convolution
+    - ``steps``: seconds of a training step, by network
+    - ``step``, ``sample``: a step of the small ResNet with batch n takes ``step + n * sample`` seconds
+    - ``settings``, ``dtypes``: where these speeds apply (empty: everywhere)
     """
 
     gemm: float
@@ -49,9 +51,9 @@ class Speeds:
 
 
 def speeds_of(row: Mapping[str, Any]) -> Speeds:
-    """Return the speeds in ``row``, an entry of [[speeds]] in a machine's file.
+    """Parse an entry of [[speeds]] in a machine's file.
 
-    Raise TypeError or ValueError if the row is invalid.
+    Raise TypeError or ValueError if ``row`` is invalid.
     """
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in row.items()

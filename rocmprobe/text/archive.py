@@ -1,8 +1,4 @@
-"""Zip files of a fixed form: only regular files with known names and limited sizes.
-
-An untrusted zip file can give wrong sizes, contain a link or a path outside its folder, or unpack to far more
-bytes than its own size.
-"""
+"""Zip files of a fixed form: only regular files with known names and limited sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class Unacceptable(Exception):
 
 
 def entry_for(name: str, size: int) -> zipfile.ZipInfo:
-    """Return the zip entry for a regular file, without facts about this machine and with a fixed date."""
+    """Return the zip entry for a regular file, with a fixed date and fixed permissions."""
     entry = zipfile.ZipInfo(name, _DATE)
     entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
     entry.external_attr = _MODE << 16
@@ -42,11 +38,12 @@ def entry_for(name: str, size: int) -> zipfile.ZipInfo:
 def check_entries(
     entries: Sequence[zipfile.ZipInfo], largest: Callable[[str], Optional[int]], expected: str
 ) -> None:
-    """Raise Unacceptable unless every entry is a regular file with a unique name and an allowed size.
+    """Raise Unacceptable for the first entry with a forbidden name, type, compression or size.
 
-    ``largest`` takes a file's name and returns the largest allowed size of that file in bytes, or None if the
-    name is not allowed.
+    ``largest`` returns the size limit in bytes for a file's name, or None if the name is forbidden.
     """
+    # An untrusted zip file can give wrong sizes, contain a link or a path outside its folder, or unpack to
+    # far more bytes than its own size.
     seen = set()
     for entry in entries:
         name = entry.orig_filename
@@ -66,13 +63,13 @@ def check_entries(
 
 
 def is_dense(entries: Sequence[zipfile.ZipInfo], size: int) -> bool:
-    """Return True if a zip file of ``size`` bytes has no data between and after its entries."""
+    """Return True if the entries fill a zip file of ``size`` bytes completely."""
     headers = sum(2 * len(entry.filename) + _HEADER_BYTES + _DIRECTORY_BYTES for entry in entries)
     return headers + sum(entry.compress_size for entry in entries) + _END_BYTES == size
 
 
 def copy_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: BinaryIO) -> str:
-    """Write the content of an entry to ``target``, and return the content's SHA-256.
+    """Write the content of an entry to ``target``, and return the SHA-256.
 
     Raise Unacceptable if the real size differs from the declared size.
     """

@@ -1,4 +1,4 @@
-"""Rich's console with untrusted text escaped, so that only Rich sends control sequences."""
+"""A Rich console that escapes control sequences in text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rocmprobe.text.plain_text import encodable, is_plain, plain
 
 
 class Console(rich.console.Console):
-    """A console for untrusted text. Only the program can set styles.
+    """A console for untrusted text.
 
-    By default, text is not parsed as markup or emoji codes, because a file's text can contain ``[link=...]``.
+    By default, text is not parsed as markup or emoji codes.
     """
 
     def __init__(self, **options: Any) -> None:
+        # A file's text can contain ``[link=...]``.
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(

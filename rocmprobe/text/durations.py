@@ -6,7 +6,7 @@ from __future__ import annotations
 def duration(seconds: float, rough: bool = False) -> str:
     """Return a duration as text, e.g. "2 h 05 min" or "1 min 30 s".
 
-    From one hour on, leave out the seconds. If ``rough``, leave out the seconds from one minute on.
+    If ``rough``, round durations of at least one minute to whole minutes.
     """
     whole = round(seconds / 60) * 60 if rough and seconds >= 60 else round(seconds)
     minutes, rest = divmod(whole, 60)

@@ -1,8 +1,4 @@
-"""Reader for pasted logs: cleans lines and keeps each distinct line once, in limited memory.
-
-A terminal, a logger, a container or a web page adds prefixes and markup to a program's messages. To be fast
-enough for 100 MB, the reader first searches for repeated lines, and then cleans only the lines that it keeps.
-"""
+"""Reader for pasted logs: removes prefixes and markup, and keeps each distinct line once."""
 
 from __future__ import annotations
 
@@ -117,8 +113,8 @@ _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 class Line:
     """A cleaned line of a log.
 
-    ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1. If
-    text/restored.py changed the line, ``words`` are the restored words and ``printed`` is the original text.
+    - ``number``, ``last``: line numbers of the first and the last occurrence, counted from 1
+    - ``printed``, ``words``: original text and restored words, if text/restored.py changed the line
     """
 
     number: int
@@ -130,7 +126,7 @@ class Line:
 
     @property
     def quoted(self) -> str:
-        """The line as it was printed, followed by the restored words in parentheses, if there are any."""
+        """The original text, followed by any restored words in parentheses."""
         if not self.words:
             return self.text
         return f"{self.printed} (read as: {', '.join(self.words)})"
@@ -138,11 +134,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Log:
-    """The distinct ``lines`` of a file of ``total`` lines, in the order of their first appearance.
+    """The distinct lines of a file, in the order of their first appearance.
 
-    Lines that differ only in numbers count as one line. Names of GPU targets do not count as numbers.
-    ``left_out`` counts the distinct lines that were dropped because there were too many. ``shortened`` counts
-    the long lines whose middle was not read.
+    Lines that differ only in numbers are kept once.
+
+    - ``total``: number of lines in the file
+    - ``left_out``: number of distinct lines that were dropped because there were too many
+    - ``shortened``: number of long lines whose middle was not read
     """
 
     lines: tuple[Line, ...]
@@ -155,10 +153,7 @@ _PYTHON_FRAME = re.compile(r"\s*File \"")
 
 
 def without_frames(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines that are neither a Python frame nor its source line.
-
-    Frames are alike in all programs that call PyTorch.
-    """
+    """Yield ``lines`` without the frames of Python tracebacks."""
     after_frame = False
     for line in lines:
         is_frame = _PYTHON_FRAME.match(line.text) is not None
@@ -168,11 +163,7 @@ def without_frames(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 class _Entry:
-    """A raw line, and the lines near it that can continue it.
-
-    At first, ``lines`` is the block around the raw line, and ``at`` is the index of the raw line. After
-    :meth:`alone`, ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
-    """
+    """A raw line, and the next lines that can continue the raw line."""
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")
 
@@ -180,6 +171,8 @@ class _Entry:
         self.raw = raw
         self.number = self.last = number
         self.count = 1
+        # The whole block. ``alone`` keeps only the lines that can continue the raw line, and sets ``at``
+        # to -1.
         self.lines = lines
         self.at = at
         self.width = width
@@ -196,10 +189,7 @@ class _Entry:
 
 
 def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
-    """Read a log of any size and any bytes, UTF-8 or UTF-16, in limited memory.
-
-    Raise OSError if the stream cannot be read.
-    """
+    """Read a log of any size, in UTF-8 or UTF-16. Raise OSError if the stream cannot be read."""
     kept = _Kept()
     total = shortened = 0
     for block in _blocks(stream, start):
@@ -233,12 +223,10 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
 
 
 def _encoding(start: bytes) -> str:
-    """Return the encoding of a log that begins with ``start``.
-
-    PowerShell writes UTF-16 with a byte order mark to files, and without a byte order mark to pipes.
-    """
+    """Return the encoding of a log that begins with ``start``."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    # PowerShell writes UTF-16 without a byte order mark to pipes.
     sample = start[:4096]
     if len(sample) >= 8 and sample[1::2].count(0) > len(sample) // 4 > 4 * sample[::2].count(0):
         return "utf-16-le"
@@ -265,9 +253,9 @@ class _Kept:
         self._tail_room = _ROOM
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
-        """Add ``lines``, of which the first has the line number ``number``.
+        """Add ``lines``. Lines with equal ``keys`` are duplicates.
 
-        Lines with equal ``keys`` are duplicates.
+        ``number`` is the line number of the first line.
         """
         firm, tail = self._firm, self._tail
         near, width = -1, 0
@@ -341,7 +329,7 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
 def cut(line: str) -> str:
     """Return the line, or only its start and end if the line has more than ``LONGEST`` characters.
 
-    If the line is a whole log with escaped line ends, also keep its sections that report a failure.
+    If the line is a whole log with escaped line ends, also keep sections that report a failure.
     """
     if len(line) <= LONGEST:
         return line
@@ -354,7 +342,7 @@ def cut(line: str) -> str:
 
 
 def _is_spelled(line: str) -> bool:
-    """Return True if the line is a log of several lines with escaped line ends (a backslash and "n")."""
+    """Return True if the line is a whole log with escaped line ends."""
     ends = line.count("\\n")
     return bool(ends) and ('\\"' in line or (ends > 1 and not _WINDOWS_PATH.search(line)))
 
@@ -395,17 +383,16 @@ def without_numbers(text: str) -> str:
 
 
 def same(text: str) -> str:
-    """Return a key of a clean line. Lines with the same key differ only in blanks and numbers."""
+    """Return a key that is equal for lines that differ only in blanks and numbers."""
     if "comgr" in text or "tmp" in text:
         text = _TEMPORARY.sub("", text)
     return without_numbers(text.replace(" ", ""))
 
 
 def wrapped(raw: str, before: str, width: int) -> bool:
-    """Return True if the line after ``raw`` can be the continuation of ``raw``.
+    """Return True if the line after ``raw`` can continue ``raw``.
 
-    ``width`` is the length of the longest line near ``raw``. ``before`` is the line before ``raw``. If
-    ``before`` has ``width`` characters, return True only if ``raw`` looks like the start of a line.
+    ``before`` is the line before ``raw``. ``width`` is the length of the longest line near ``raw``.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -413,10 +400,9 @@ def wrapped(raw: str, before: str, width: int) -> bool:
 
 
 def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the clean texts of the line ``raw``.
+    """Yield the clean texts of ``raw`` and of the lines in ``following`` that continue ``raw``.
 
-    First join the lines in ``following`` that continue ``raw``, wrapped at ``width`` characters. A line with
-    ``<br>`` or overwritten parts gives several texts.
+    ``width`` is the length at which lines were wrapped.
     """
     whole = _joined(raw, following, width)
     if "\\n" in whole and _is_spelled(whole):
@@ -498,15 +484,13 @@ def _alike(line: str, other: str) -> bool:
 
 
 def _mark(line: str) -> int:
-    """Return the number of characters at the start of a line that mark the line as quoted."""
+    """Return the length of the quote mark at the start of a line."""
     match = _QUOTE.match(line)
     return match.end() if match else 0
 
 
 def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
-    """Return True if ``width`` is a common window width, or if several different lines have exactly ``width``
-    characters.
-    """
+    """Return True if ``width`` is probably the width of a window in which lines were wrapped."""
     return (
         not _WINDOWS.isdisjoint((width, width - mark))
         or len({same(line) for line in lines if len(line) == width}) > 1
@@ -514,11 +498,8 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
-    """Return True if ``lines`` were wrapped between words at this width, as in a mail.
-
-    Require two line ends where the next word did not fit. One line end is not enough, because ``width`` is
-    the length of the longest line.
-    """
+    """Return True if ``lines`` were probably wrapped between words at this width, as in a mail."""
+    # One line end is not enough, because ``width`` is the length of the longest line.
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
 
@@ -530,10 +511,7 @@ def _is_mail_break(line: str, after: str, width: int) -> bool:
 
 
 def _goes_on(line: str, part: str, width: int) -> bool:
-    """Return True if ``part`` continues ``line`` in a mail.
-
-    The first word of ``part`` must not look like the start of a line or fit into ``line``.
-    """
+    """Return True if ``part`` can continue ``line`` in a wrapped mail."""
     first = part.lstrip()[0]
     if len(line) < _NARROWEST or not (first.islower() or first in "'\"<(`") or _LISTS.match(part):
         return False

@@ -1,4 +1,4 @@
-"""Functions that remove control bytes, lone surrogates and bidi controls from untrusted text."""
+"""Functions that make untrusted text safe to print."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 #: rocmprobe's own symbols and punctuation in ASCII, for a terminal or a file that supports only ASCII.
+#: Each symbol becomes exactly one ASCII character, so columns stay aligned.
 _ASCII = str.maketrans({
     "✓": "+", "✕": "x", "▲": "!", "↯": "!", "∞": "8", "≠": "!", "†": "!", "⊗": "x", "◔": "~", "⊕": "+",
     "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u",
@@ -25,7 +26,7 @@ _BEFORE = 0.6
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without terminal sequences. Other control characters become visible escapes.
+    """Return ``text`` without terminal sequences, and with other control characters as visible escapes.
 
     Newlines and tabs are kept.
     """
@@ -41,10 +42,7 @@ def is_plain(text: str) -> bool:
 
 
 def encodable(text: str, encoding: Optional[str]) -> str:
-    """Return ``text`` with rocmprobe's own symbols in ASCII, unless ``encoding`` is a Unicode encoding.
-
-    Each symbol becomes exactly one ASCII character, so columns stay aligned.
-    """
+    """Return ``text`` with rocmprobe's own symbols in ASCII if ``encoding`` is not a Unicode encoding."""
     return text if (encoding or "").lower().startswith("utf") else text.translate(_ASCII)
 
 
@@ -62,7 +60,7 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def quoted(value: object, limit: int = 80) -> str:
-    """Return the repr of a value as one plain line of at most ``limit`` characters, for a message."""
+    """Return the repr of a value as one plain line of at most ``limit`` characters."""
     # Shorten text before repr, which is slow for long text. repr of an int with too many digits raises
     # ValueError.
     if isinstance(value, str):
@@ -74,9 +72,9 @@ def quoted(value: object, limit: int = 80) -> str:
 
 
 def message(text: str, limit: int = 2000) -> str:
-    """Return an error message as one plain line.
+    """Return an error message as one plain line of at most ``limit`` characters.
 
-    If the message has more than ``limit`` characters, the middle is cut out.
+    Cut out the middle of a longer message.
     """
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"

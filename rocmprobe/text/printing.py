@@ -1,7 +1,6 @@
 """Printing to stdout and stderr. Commands print only through this module or ``console``.
 
-Untrusted text is made safe for a terminal: control characters, lone surrogates, and characters that the
-stream cannot encode are printed as escapes.
+Untrusted text is made safe for a terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr print escapes for characters that they cannot encode, without an error."""
+    """Make stdout and stderr print an escape for each character that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

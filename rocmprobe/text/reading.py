@@ -1,8 +1,4 @@
-"""Reader for untrusted files: results, journal, shapes, machine, baseline, facts, tables.
-
-Each file is read up to a size limit, decoded, and checked against a schema. A ``BadInput`` states the file,
-the place in the file, the problem and the remedy.
-"""
+"""Reader for untrusted files, with size limits and schemas."""
 
 from __future__ import annotations
 
@@ -31,10 +27,7 @@ _BREACHES = 50
 
 
 class BadInput(Exception):
-    """Raised for input that a user can fix.
-
-    The message names the file, the place in the file and the remedy.
-    """
+    """Raised for input that a user can fix. The message names the file, the place and the remedy."""
 
     def __init__(self, text: str) -> None:
         super().__init__(message(text))
@@ -43,8 +36,8 @@ class BadInput(Exception):
 def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
     """Return the content of a file.
 
-    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` is the end of the
-    error message and tells the user what to do.
+    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` ends the error
+    message and tells the user what to do.
     """
     try:
         # Read with a limit, because a device or a pipe has no size and can be endless.
@@ -59,7 +52,7 @@ def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
 def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LARGEST) -> bytes:
     """Return ``begun`` followed by the rest of ``stream``.
 
-    Raise BadInput if the result would have more than ``most`` bytes, and OSError if reading fails.
+    Raise BadInput if there are more than ``most`` bytes, and OSError if reading fails.
     """
     content = begun + stream.read(most + 1 - len(begun))
     if len(content) > most:
@@ -68,7 +61,7 @@ def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LA
 
 
 def json_of(content: bytes, name: str, mend: str) -> Any:
-    """Parse ``content``, which comes from the file ``name``, as JSON.
+    """Parse the content of the file ``name`` as JSON.
 
     Raise BadInput if the content is not JSON, is nested too deeply, or has a number that is too large. NaN
     and infinity are not JSON.
@@ -86,7 +79,7 @@ def read_json(path: Path, mend: str, most: int = LARGEST) -> Any:
 
 
 def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
-    """Parse ``content``, which comes from the file ``name``, as TOML.
+    """Parse the content of the file ``name`` as TOML.
 
     Raise BadInput if the content is not TOML, is nested too deeply, or has a number that is too large.
     """
@@ -99,10 +92,9 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 
 
 def json_line(line: bytes | str) -> Any:
-    """Parse one line as JSON.
+    """Parse one line as JSON. NaN and infinity are allowed.
 
-    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large. Unlike
-    ``json_of``, accept NaN and infinity, because child processes and journals write them as measurements.
+    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -110,6 +102,7 @@ def json_line(line: bytes | str) -> Any:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return None
+    # Child processes and journals write NaN and infinity as measurements.
     return None if _unbounded(data, finite=False) else data
 
 
@@ -125,7 +118,7 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON Schema shipped in the package: ``results``, ``shapes`` or ``table``."""
+    """Return a JSON Schema of the package: ``results``, ``shapes`` or ``table``."""
     text = resources.files("rocmprobe").joinpath(f"data/{name}.schema.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
@@ -143,7 +136,7 @@ def _validator(name: str) -> Any:
 
 
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:
-    """Raise BadInput if ``data`` from the file ``name`` violates a schema."""
+    """Raise BadInput if ``data`` from the file ``name`` violates the schema ``schema_name``."""
     breaches = _validator(schema_name).iter_errors(data)
     first = next(breaches, None)
     if first is None:
@@ -174,11 +167,8 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 
 
 def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
-    """Return the place of the first unusable value in ``data`` and the reason, or None.
-
-    A value is unusable if it is nested too deeply or is a number too large to compute with. The search is not
-    recursive, because recursion would overflow the stack on deep data.
-    """
+    """Return (place, reason) for the first value that is nested too deeply or is too large, or None."""
+    # Not recursive, because recursion would overflow the stack on deep data.
     level: list[tuple[Any, Any]] = [((), data)]
     for _ in range(DEEPEST):
         below: list[tuple[Any, Any]] = []

@@ -1,4 +1,4 @@
-"""Redaction: removes identifiers of people and machines, because users attach reports to public issues.
+"""Redaction of identifiers of people and machines, because users attach reports to public issues.
 
 Some rules find the names of this user and this machine. Other rules find identifiers by their form:
 addresses, UUIDs, home folders, tokens.
@@ -56,23 +56,20 @@ def redacted(data: Any) -> Any:
     """Return JSON ``data`` with a placeholder for every identifier of a person or machine.
 
     Case ids, states and rocmprobe's own words stay unchanged. On Linux, an identifier gets the same
-    placeholder in all processes of a run. Redacted data do not change if they are redacted again.
+    placeholder in all processes of a run. Placeholders are not redacted again.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
 
 def redacted_by_form(data: Any) -> Any:
-    """Return JSON ``data`` redacted only with the rules that find identifiers by their form.
-
-    The result is the same on every machine, because this machine's user and host name are not used.
-    """
+    """Return JSON ``data`` redacted without the rules for the names of this user and this machine."""
     return _walked(data, (*_TOKENS, *_FORMS))
 
 
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """Return JSON ``data`` redacted as by ``redacted``. Also redact the names of ``users``.
+    """Return JSON ``data`` redacted as by ``redacted``, and also without the names of ``users``.
 
-    Use this function for data from another machine, whose users this process does not know.
+    Use this function for data from another machine.
     """
     names = _longest_first({name for name in users if _is_identifying(name)})
     others = tuple(
@@ -93,7 +90,7 @@ def redacted_text(text: str) -> str:
 
 
 def census(data: Any) -> dict[str, int]:
-    """Return the number of placeholders in JSON ``data`` by kind."""
+    """Return the number of placeholders of each kind in JSON ``data``."""
     found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
@@ -137,11 +134,7 @@ def _kind(key: str) -> Optional[str]:
 
 
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
-    """Return a redacted key.
-
-    Redact the user's name only in keys that are paths. Other keys are rocmprobe's own words, which can equal
-    a user's name.
-    """
+    # Keys that are not paths are rocmprobe's own words, which can equal a user's name.
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
 
@@ -153,8 +146,7 @@ def _clean_name(key: str) -> str:
 class _Rule(NamedTuple):
     """A rule that replaces matches of ``pattern`` with ``made``.
 
-    Every match contains at least one of ``triggers`` (in lower case). Searching for the triggers first makes
-    redaction fast.
+    Every match contains at least one of ``triggers`` (in lower case).
     """
 
     triggers: tuple[str, ...]
@@ -175,26 +167,20 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 @lru_cache(maxsize=1)
 def _key() -> bytes:
     try:
+        # All processes after the same boot make the same placeholders.
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
         return os.urandom(32)
 
 
 def _label(kind: str, identifier: str) -> str:
-    """Return the placeholder for ``identifier``.
-
-    The placeholder contains a digest of the identifier, keyed with the boot id of Linux. All processes after
-    the same boot make the same placeholder.
-    """
+    """Return a placeholder that contains a keyed digest of ``identifier``."""
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"
 
 
 def _uuid_label(identifier: str) -> str:
-    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder.
-
-    The driver prints a GPU's id in decimal or hexadecimal. ROCm prints ``GPU-`` before the id.
-    """
+    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder."""
     digits = identifier.lower().removeprefix("0x")
     if digits.isdigit() and 16 < len(digits) <= 20:
         digits = f"{int(digits):016x}"
@@ -211,10 +197,8 @@ _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
-    """Return True if a name can identify a person or a machine.
-
-    Return False for names with fewer than three letters, because they would match everywhere.
-    """
+    """Return True if a name can identify a person or a machine."""
+    # Names with fewer than three letters would match everywhere.
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 
@@ -300,11 +284,7 @@ _ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|ser
 
 
 def _ip4(match: re.Match[str]) -> str:
-    """Return the placeholder for an IPv4 address.
-
-    Return the matched text unchanged if it is a version, or an address that identifies no machine. A version
-    such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most of its other numbers are small.
-    """
+    """Return the placeholder for an IPv4 address, or the matched text if it does not identify a machine."""
     numbers = match[0].split(".")
     first, second, *others = map(int, numbers)
     if max(first, second, *others) > 255 or any(number[0] == "0" < number[1:] for number in numbers):
@@ -318,6 +298,8 @@ def _ip4(match: re.Match[str]) -> str:
     after = match.string[match.end() : match.end() + 6]
     if _ADDRESS.search(before) or re.match(r":\d{2,5}(?!\d)|/\d{1,2}(?!\d)", after):
         return label
+    # A version such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most of its other numbers are
+    # small.
     small = first < 32 and first != 10 and sum(number < 10 for number in (second, *others)) >= 2
     if small or _VERSION.search(before) or re.match(r"[-+]?[A-Za-z_]", after):
         return match[0]

@@ -1,9 +1,7 @@
-"""Restores the original words of messages in a log: reverts translations, misread letters and cut phrases.
+"""Restoration of the original words of messages in a log.
 
-A program translates the message to its user's language (data/translations.toml). Text recognition of a
-screenshot replaces a letter by a similar letter. A page, a mail or a window breaks a line within a phrase, or
-cuts off the end of the phrase. Letters and phrases are restored only if exactly one of the fixed phrases
-below, or one GPU target, fits.
+This module reverts translations (data/translations.toml), letters misread in screenshots, and phrases that
+were broken or cut off at the end of a line.
 """
 
 from __future__ import annotations
@@ -134,7 +132,7 @@ _WINERROR = re.compile(
 
 @dataclass(frozen=True)
 class Restored:
-    """A line with the original words of the program."""
+    """A restored line, and the words that were restored."""
 
     text: str
     words: tuple[str, ...]
@@ -160,7 +158,7 @@ class _Message:
 
 @cache
 def _messages() -> tuple[tuple[_Message, ...], Mapping[int, str]]:
-    """Return the translated messages, the longest first, and the English text of each Windows error."""
+    """Return the translated messages, the longest first, and the English Windows errors by number."""
     rows = table("translations")["message"]
     found = {
         printed: _Message(row["english"], printed, row.get("alone", False))
@@ -178,7 +176,7 @@ def typed(text: str) -> str:
 
 
 def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored]:
-    """Return the lines that could be restored, keyed by index.
+    """Return the lines that could be restored, keyed by their index in ``texts``.
 
     ``numbers`` are the line numbers in the file.
     """
@@ -247,7 +245,7 @@ def _targets(changes: _Changes, whole: str) -> None:
 
 
 def _numbers(changes: _Changes, whole: str) -> None:
-    """Insert the name of each error that is printed only as a number, after the number."""
+    """Add the name of each error that is printed only as a number."""
     for pattern, names, parts in (
         (_HIP_NUMBER, _HIP_NUMBERS, ("hipError_t(", "HIP error", "HIP failure")),
         (_HSA_NUMBER, _HSA_NUMBERS, ("hsa_", "executable_load", "rocminfo.cc")),
@@ -302,7 +300,7 @@ def _misread(changes: _Changes, phrase: str) -> None:
 
 
 def _broken(changes: _Changes, whole: str, numbers: Sequence[int], phrase: str) -> None:
-    """Restore a phrase that was broken after a hyphen or between two words and continues on the next line."""
+    """Restore a phrase that continues on the next line."""
     pattern = re.compile(
         "(?:-\n)?".join("[ \n]" if letter == " " else re.escape(letter) for letter in phrase)
     )
@@ -329,7 +327,7 @@ def _least(phrase: str) -> int:
 
 
 def _cut(changes: _Changes, phrase: str) -> None:
-    """Restore a phrase that is cut off at the end of a line, if no other phrase has the same beginning."""
+    """Restore a phrase that is cut off at the end of a line."""
     begun = phrase[: _least(phrase)]
     for at, text in enumerate(changes.texts):
         start = text.rfind(begun)

@@ -34,7 +34,7 @@ def table_text(name: str) -> str:
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """Return ``data/NAME.toml``, parsed once. The caller must not change the returned object."""
+    """Return the parsed ``data/NAME.toml``. The caller must not change the returned object."""
     folder = os.environ.get(AS_JSON)
     if not folder:
         return toml(table_text(name))
@@ -44,7 +44,7 @@ def table(name: str) -> dict[str, Any]:
 
 @cache
 def json_table(name: str) -> dict[str, Any]:
-    """Return ``data/NAME.json``, parsed once. The caller must not change the returned object."""
+    """Return the parsed ``data/NAME.json``. The caller must not change the returned object."""
     file = resources.files("rocmprobe").joinpath(f"data/{name}.json")
     found: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return found

@@ -1,1 +1,1 @@
-"""Code that runs in a child process, with torch or with the GPU libraries."""
+"""Code that runs in a child process."""

@@ -1,4 +1,4 @@
-"""Driver capi: calls HIP, rocBLAS and MIOpen directly, in a process without torch."""
+"""The driver ``capi``, which calls HIP, rocBLAS and MIOpen without torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from rocmprobe.worker.main import Emit, Spec
 
 
 class CapiDriver:
-    """A driver that runs cases under one setting.
-
-    It emits an event when a library call starts, and another event when the call returns.
-    """
+    """A driver that calls the GPU libraries, and emits an event before and after each call."""
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
         self._emit = emit

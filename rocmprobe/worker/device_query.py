@@ -1,11 +1,13 @@
-"""Program that prints versions and devices as torch reports them, or as HIP reports them without torch.
+"""Program that queries torch or HIP for versions and devices, because a query can crash or hang.
 
-Usage: ``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with paths of
-libraries, or ``operators TYPE`` with a device type of torch.
+Usage: ``python -m rocmprobe.worker.device_query`` with one of these arguments:
 
-This is a separate process, because importing torch or loading a library can crash, and a call can hang. After
-each query, the program prints the JSON line ``[name, value, error]``, so that a crash does not lose earlier
-results. For HIP, it also prints ``["call", FUNCTION]`` when a call starts.
+- ``torch``
+- ``hip HIP [MIOPEN] [ROCBLAS]`` (paths of libraries)
+- ``operators TYPE`` (a device type of torch)
+
+After each query, the program prints the JSON line ``[name, value, error]``. For HIP, the program also prints
+``["call", FUNCTION]`` when a call starts.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def _properties(torch: Any, index: int) -> dict[str, Any]:
 
 
 def query_operators(device_type: str) -> None:
-    """Print the names of the operators that a sweep tests on ``device_type``, by dtype."""
+    """Print the names of the operators to test on ``device_type``, by dtype."""
     try:
         import_torch()
         _emit("operators", tested_operators(device_type), None)
@@ -104,10 +106,7 @@ def query_operators(device_type: str) -> None:
 
 
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
-    """Print a line with name, value and error for HIP's devices and each library's version.
-
-    The error is "" if the query succeeds. Devices come first.
-    """
+    """Print a line with name, value and error for HIP's devices and for the version of each library."""
     try:
         hip = Hip(hip_path, _observe)
     except LoadFailed as error:

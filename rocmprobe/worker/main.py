@@ -1,7 +1,7 @@
-"""Main loop of a child process, which runs cases until the pipe closes.
+"""Main loop of a child process.
 
-The first line of input is the ``Spec``. Each further line is a case, for which the child writes events and a
-result. Events are JSON lines on a separate pipe, because ROCm libraries print to stdout and stderr.
+The child reads a ``Spec`` and then cases, as JSON lines, until the pipe closes. Events are JSON lines on a
+separate pipe, because ROCm libraries print to stdout and stderr.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ ATTEMPTS = 3
 class Spec:
     """The first message to a child.
 
-    - ``seconds``: duration of one measurement.
-    - ``sweep_mb``: memory in MiB that a memory sweep may fill.
-    - ``simulated``: a ``SimulatedMachine`` as JSON, so that a worker on a real device need not import the
-      simulation.
-    - ``first``: case for which this child is started. The simulation uses it to inject a fault at the start.
-    - ``place``: libraries that the driver ``capi`` loads. If None, the driver is ``torch``.
-    - ``batch``: batch size for timing networks, or None for each network's default.
-    - ``threads``: number of CPU threads for kernels, or 0 for torch's default.
-    - ``soak``: duration of a soak in seconds.
+    - ``seconds``: duration of one measurement
+    - ``sweep_mb``: memory in MiB that the search for the largest batch can fill
+    - ``simulated``: a ``SimulatedMachine`` as JSON
+    - ``first``: case for which the child is started
+    - ``place``: libraries of the driver ``capi``, or None for the driver ``torch``
+    - ``batch``: batch size for timing networks, or None for each network's default
+    - ``threads``: number of CPU threads for kernels, or 0 for torch's default
+    - ``soak``: duration of a soak in seconds
     """
 
     device: str
@@ -69,9 +68,10 @@ class Spec:
     soak: float = 60.0
 
     def injector(self, events: int) -> Injector:
-        """Return the simulated device if a machine is simulated, else an injector that changes nothing."""
+        """Return the hooks of the simulated machine, or hooks that do nothing."""
         if self.simulated is None:
             return Injector()
+        # A worker on a real device need not import the simulation.
         from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
         from rocmprobe.simulate.machines import SimulatedMachine
 
@@ -82,7 +82,7 @@ class Spec:
 
 
 class Driver(Protocol):
-    """Interface of the code that calls the libraries in this process. Its methods do not raise exceptions."""
+    """Interface of a driver, which calls the libraries. Methods do not raise exceptions."""
 
     def library_version(self) -> Optional[str]:
         """Return the version of the vendor library, or None if it is unknown."""
@@ -91,18 +91,11 @@ class Driver(Protocol):
         """Run a case once."""
 
     def device_answers(self) -> bool:
-        """Return True if a small calculation still gives the correct result.
-
-        Call this after every failure, because an error message does not always show that the device is
-        unusable.
-        """
+        """Return True if the device still computes correctly after a failure."""
 
 
 def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """Run a case, and return the answer event with all attempts.
-
-    A failure is retried unless the device is unusable.
-    """
+    """Run a case with retries, and return the event with all attempts."""
     attempts: list[CheckResult] = []
     poisoned = False
     most = 1 if CHECKS[case.check].once else ATTEMPTS
@@ -117,7 +110,7 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
 
 
 def import_torch() -> None:
-    """Import torch if needed, without its warning about NumPy, which a worker does not need."""
+    """Import torch without its warning about NumPy."""
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
@@ -133,7 +126,7 @@ def import_torch() -> None:
 
 
 def serve(commands: int, events: int) -> None:
-    """Run the cases from the descriptor ``commands`` and write events to ``events`` until the pipe closes."""
+    """Read cases from the descriptor ``commands`` until it closes, and write events to ``events``."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     out = os.fdopen(events, "w", encoding="utf-8")

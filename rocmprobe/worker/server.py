@@ -1,9 +1,11 @@
 """Fork server: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
 
-The server imports torch once and forks a child for each request. Messages are JSON on a socket with message
-boundaries. The server's first message has ``clean``, which is true if the server can be forked. A request
-contains the child's working directory and three descriptors: commands, events, output. The reply has the
-child's ``pid``. When a child has ended, the server sends its pid as ``exited`` and its exit ``code``.
+The server imports torch once and forks a child for each request. Messages are JSON:
+
+- ``{"clean": BOOL}``: first message of the server, true if the server can be forked
+- ``{"workdir": PATH}``, with descriptors for commands, events and output: request for a child
+- ``{"pid": PID}``: reply to a request
+- ``{"exited": PID, "code": CODE}``: a child has ended
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _LONGEST = 1 << 16
 
 
 def serve_forks(channel: socket.socket) -> None:
-    """Fork a child for each request on ``channel`` until the controller closes the channel."""
+    """Fork a child for each request until the controller closes ``channel``."""
     server = os.getpid()
     wakes, wake = os.pipe()
     for end in (wakes, wake):
@@ -63,11 +65,7 @@ def serve_forks(channel: socket.socket) -> None:
 
 
 def _become_child(server: int, workdir: str, commands: int, events: int, output: int) -> NoReturn:
-    """Run cases in a child of ``server``, in a new session and with captured output, then end the child.
-
-    If a device is open, the child also runs Python's exit functions and the libraries' destructors, to detect
-    crashes in them. If no device is open, the child skips both to save time (benchmarks/trial_cost.py).
-    """
+    """Run cases in a forked child with captured output, then exit."""
     code = 1
     try:
         os.setsid()
@@ -79,6 +77,8 @@ def _become_child(server: int, workdir: str, commands: int, events: int, output:
         sys.stdout = os.fdopen(1, "w", buffering=1)
         sys.stderr = os.fdopen(2, "w", buffering=1)
         serve(commands, events)
+        # Run exit functions and destructors to detect crashes in them. Without a device, skip both to save
+        # time (benchmarks/trial_cost.py).
         if _holds_device():
             atexit._run_exitfuncs()
             sys.stdout.flush()

@@ -1,7 +1,6 @@
-"""Driver torch: PyTorch calls the vendor library.
+"""The driver ``torch``, which runs cases in PyTorch.
 
-The driver applies a setting in this process: it sets flags of torch, switches the vendor library off, or
-enables the bypass. Call ``main.import_torch`` before you import this module.
+Call ``main.import_torch`` before you import this module.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from rocmprobe.worker.main import POISONED, Emit, Spec
 
 
 class TorchDriver:
-    """A driver that runs cases under one setting."""
+    """A driver that runs cases in PyTorch under one setting."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class TorchDriver:
             return None
 
     def versions(self) -> Versions:
-        """Return the versions that determine whether a setting applies."""
+        """Return the versions of torch, ROCm and the vendor library."""
         library = self.library_version()
         return self.injector.versions(
             Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
@@ -136,7 +135,7 @@ def _error(error: BaseException) -> CheckResult:
 
 
 def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield (module, attribute, value) for each flag of ``torch.backends``, as ``switched`` takes them.
+    """Yield (module, attribute, value) for each flag of ``torch.backends``.
 
     Raise NotApplicable if this torch does not have a flag.
     """
@@ -149,10 +148,8 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _full_precision() -> list[tuple[Any, str, Any]]:
-    """Return the flags that keep fp32 at full precision and sum half precision in fp32.
-
-    On recent NVIDIA GPUs, the errors of TF32 or half precision sums would exceed the checks' tolerances.
-    """
+    """Return the flags that turn off TF32 and half precision sums."""
+    # On recent NVIDIA GPUs, the errors of TF32 and half precision sums would exceed the checks' tolerances.
     matmul: Any = torch.backends.cuda.matmul
     switches = [
         (torch.backends.cudnn, "allow_tf32"), (matmul, "allow_tf32"),
@@ -168,11 +165,10 @@ def holding(
     below: Callable[[], AbstractContextManager[None]],
     versions: Versions,
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return a function that creates a context in which ``setting`` applies.
+    """Return a function that creates a context in which ``setting`` is active.
 
-    ``below`` creates a context that is entered before the bypass is enabled, e.g. for injected faults.
-    Convolutions that the bypass computes do not reach this context. If ``setting`` has no effect with
-    ``versions``, entering the context raises NotApplicable.
+    ``below`` creates a context that convolutions of the bypass do not reach, e.g. for injected faults.
+    Entering a context raises NotApplicable if ``setting`` has no effect with ``versions``.
     """
 
     @contextmanager

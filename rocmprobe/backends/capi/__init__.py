@@ -1,6 +1,6 @@
-"""Calls to HIP, rocBLAS and MIOpen through ctypes, without torch and NumPy. PyTorch uses the same libraries.
+"""Calls to HIP, rocBLAS and MIOpen through ctypes, without torch and NumPy.
 
-A call can crash or hang the process, so only a child process makes such calls.
+Make these calls only in a child process, because a call can crash or hang.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch norm through MIOpen in float32, per channel: training, the backward pass of training, and inference.
+"""Batch norm through MIOpen in float32.
 
 The arguments of MIOpen's functions come from include/miopen/miopen.h. They have not changed since ROCm 3.5
 (MIOpen 2.4).
@@ -22,9 +22,9 @@ EPSILON = 1e-5
 
 
 class BatchNorm:
-    """Batch norm of an input x (N, C, ...). Use ``batch_norm`` to make the object.
+    """Batch norm of an input x (N, C, ...), made by ``batch_norm``.
 
-    Results are filled with NaN before each call, so elements that the call does not write are NaN.
+    Elements of results that MIOpen does not write are NaN.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class BatchNorm:
         self._x = x
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
-        """Normalize x with mean and variance of the batch. Return the result under the key ``output``."""
+        """Normalize x with the batch's mean and variance. Return the result under the key ``output``."""
         # Like PyTorch, request mean and variance of the batch but no running statistics. Otherwise MIOpen
         # would compile another kernel than for PyTorch.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
@@ -117,7 +117,7 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
 def batch_norm(
     hip: Hip, miopen: MiopenLibrary, shape: Sequence[int], x: Sequence[float]
 ) -> Iterator[BatchNorm]:
-    """Yield a ``BatchNorm`` of ``x`` with ``shape`` (N, C, ...) on the device."""
+    """Copy ``x`` to the device, and yield a ``BatchNorm`` of it. ``shape`` is (N, C, ...)."""
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
         stack.enter_context(releasing(lambda: miopen.destroy_tensor_descriptor(tensor)))

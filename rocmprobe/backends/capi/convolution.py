@@ -22,11 +22,10 @@ _MOST_SOLUTIONS = 64
 
 @dataclass(frozen=True)
 class _Direction:
-    """Name and number of a direction in MIOpen, and the order in which MIOpen's functions take operands.
+    """A direction of convolution in MIOpen's interface.
 
-    ``find_order`` is for Find, and for running an algorithm that Find returned. ``other_order`` is for
-    immediate mode and for the query of the workspace size. ``result`` is the tensor that the direction
-    computes.
+    ``find_order`` is the order of operands for Find. ``other_order`` is their order for immediate mode and
+    for workspace queries. ``result`` is the tensor that the direction computes.
     """
 
     name: str
@@ -63,11 +62,9 @@ class _TensorArgument(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Found:
-    """An algorithm or solver that MIOpen returned for a problem, with its time in ``milliseconds`` and its
-    ``workspace`` in bytes.
+    """An algorithm or solver that MIOpen returned, with measured or estimated time, and workspace in bytes.
 
-    MIOpen measured or estimated the time. ``number`` is the number of the algorithm (Find) or of the solver
-    (immediate mode, Find 2.0).
+    ``number`` identifies the algorithm (Find) or the solver (immediate mode, Find 2.0).
     """
 
     algorithm: str
@@ -77,7 +74,7 @@ class Found:
 
 
 class Convolution:
-    """A problem in one direction, with tensors x, w and y. Use ``convolution`` to make the object."""
+    """A convolution in one direction with tensors x, w and y, made by ``convolution``."""
 
     def __init__(
         self, miopen: MiopenLibrary, descriptor: Descriptor, tensors: dict[str, Tensor], direction: str
@@ -92,16 +89,13 @@ class Convolution:
         return self.tensors[self._direction.result].buffer
 
     def workspace_size(self) -> int:
-        """Return the workspace size in bytes with which Find can try every solver."""
+        """Return the workspace in bytes that Find needs to try every solver."""
         size = SIZE()
         self._call("{}GetWorkSpaceSize", *self._descriptors(), ctypes.byref(size))
         return size.value
 
     def find(self, workspace: Optional[Buffer] = None) -> list[Found]:
-        """Run Find, and return the algorithms that it found, the fastest first.
-
-        MIOPEN_FIND_MODE decides which algorithms Find compiles and times.
-        """
+        """Run Find, and return the algorithms that it found, the fastest first."""
         results = (_AlgoPerf * len(ALGORITHMS))()
         count = INT()
         direction = self._direction
@@ -126,8 +120,7 @@ class Convolution:
         )  # fmt: skip
 
     def solutions(self) -> list[Found]:
-        """Return the solutions of immediate mode, from MIOpen's database or heuristic. The call compiles no
-        kernels."""
+        """Return the solutions of immediate mode, without compiling kernels."""
         count = SIZE()
         self._call("{}GetSolutionCount", *self._descriptors(), ctypes.byref(count))
         entries = (_Solution * max(count.value, 1))()
@@ -141,10 +134,7 @@ class Convolution:
         self._call("{}CompileSolution", *self._descriptors(), solution.number)
 
     def run_immediate(self, solution: Found, workspace: Optional[Buffer] = None) -> None:
-        """Run one of ``solutions``.
-
-        If ``compile`` was not called for the solution, MIOpen compiles it now.
-        """
+        """Run one of ``solutions``, after compiling it if necessary."""
         direction = self._direction
         self._call(
             "{}Immediate", *self._operands(direction.other_order), self.descriptor.address,
@@ -153,10 +143,9 @@ class Convolution:
 
     @contextmanager
     def found_solutions(self) -> Iterator[list[tuple[Found, int]]]:
-        """Yield a list of the results of Find 2.0, the fastest first.
+        """Yield the solutions of Find 2.0 as (solution, address), the fastest first.
 
-        An item is (result, address of the solution object). ``run_found`` takes this address. The addresses
-        are valid inside of the ``with`` block.
+        Pass an address to ``run_found`` inside of the ``with`` block.
         """
         library = self.miopen.library
         problem = ctypes.c_void_p()
@@ -189,7 +178,7 @@ class Convolution:
             yield [(self._describe(solution), solution) for solution in offered]
 
     def run_found(self, solution: int, workspace: Optional[Buffer] = None) -> None:
-        """Run a solution of ``found_solutions``."""
+        """Run the solution at an address from ``found_solutions``."""
         arguments = (_TensorArgument * len(self.tensors))(
             *(
                 _TensorArgument(_TENSOR_IDS[name], None, tensor.buffer.address)
@@ -239,14 +228,13 @@ def convolution(
     """Yield a convolution whose tensors are on the device.
 
     ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
-    channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.
-    Margins around the result detect writes outside the result. Like in PyTorch, a 1-d convolution is computed
-    as a 2-d convolution of height one. Raise ValueError for a transposed convolution.
+    channels-last). Raise ValueError for a transposed convolution.
     """
     if problem.transposed:
         raise ValueError(
             f"{problem.text}: MIOpen gets a transposed convolution as another one's backward data"
         )
+    # Like PyTorch, compute a 1-d convolution as a 2-d convolution of height one.
     lifted = (1,) if problem.rank == 1 else ()
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     result = _DIRECTIONS[direction].result
@@ -262,6 +250,7 @@ def convolution(
                 size *= length
             buffer = stack.enter_context(hip.allocate(size, MARGIN if name == result else 0))
             if name == result:
+                # NaN shows the elements that a kernel does not write.
                 buffer.fill(0xFF)
             else:
                 buffer.write(contents[name])

@@ -20,7 +20,7 @@ _UNSUPPORTED = ("miopenStatusUnsupportedOp", "miopenStatusNotImplemented")
 
 
 class FusionPlan:
-    """A plan of fused operators, in the order in which they were added. Use ``fusion_plan`` to make the plan.
+    """A sequence of operators that MIOpen fuses, made by ``fusion_plan``.
 
     If MIOpen has no kernel for the plan, ``run`` raises NotApplicable. In old releases of MIOpen, the method
     that adds an operator raises NotApplicable.
@@ -44,8 +44,10 @@ class FusionPlan:
     def add_batch_norm(
         self, derived: Descriptor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
     ) -> None:
-        """Add batch norm with the given mean and variance. All four tensors have the descriptor
-        ``derived``."""
+        """Add batch norm with the given mean and variance.
+
+        ``derived`` is the descriptor of all four parameters.
+        """
         operator = self._add("BatchNormInference", SPATIAL, derived.address)
         factors = (each.buffer.address for each in (scale, bias, mean, variance))
         self._set_on_run("BatchNormInference", operator, *factors, EPSILON)
@@ -55,7 +57,7 @@ class FusionPlan:
         self._set_on_run("ActivForward", operator, 0.0, 0.0, 0.0)
 
     def run(self, x: Tensor, y: Tensor) -> None:
-        """Compile the plan, apply the plan to x, and write the result to y."""
+        """Compile the plan, and run it on ``x``. Write the result to ``y``."""
         self._call_refusable("miopenCompileFusionPlan", self._miopen.handle, self._plan.address)
         # Compile first, then set the arguments, like PyTorch.
         for set_argument in self._set_arguments:

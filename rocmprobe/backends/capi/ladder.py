@@ -1,9 +1,7 @@
-"""The checks that run without torch, together called the ladder.
+"""Checks that run without torch.
 
-The checks are copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's tensor
-operations, bias and fused operators. The ladder runs in a separate process, because a check can end the
-process. No check in this module depends on another check. The caller decides which checks to skip after a
-failure.
+Run these checks in a separate process, because a check can crash. The caller decides which checks to skip
+after a failure.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping
 
 
 class _NothingFound(Exception):
-    """MIOpen reported success but returned no algorithm or solution to run."""
+    """MIOpen reported success, but returned no algorithm or solution."""
 
 
 def _nothing(phase: str) -> None:
@@ -57,9 +55,8 @@ def _nothing(phase: str) -> None:
 class CapiChecks:
     """Checks that run on HIP's ``device`` with the libraries of ``place``.
 
-    ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. The first check that needs a
-    library loads it. Before the first use of the device, a check calls ``report_phase("first-call")``. After
-    the first use, checks of rocBLAS and MIOpen call ``report_phase("steady")``.
+    ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. ``report_phase`` receives the
+    phase of a check, "first-call" or "steady".
     """
 
     def __init__(
@@ -88,8 +85,7 @@ class CapiChecks:
     ) -> CheckResult:
         """Run one check.
 
-        If a library, symbol or device is missing, the state of the result is "n/a". If a call fails, the
-        state is "error", and no exception is raised.
+        The state is "n/a" if a library, symbol or device is missing, and "error" if a call fails.
         """
         ask: Callable[[], CheckResult]
         if check == "convolution":
@@ -109,15 +105,11 @@ class CapiChecks:
             return CheckResult("error", str(error), _cause(error))
 
     def device_answers(self) -> bool:
-        """Return True if a copy to the device and back still gives the correct bytes.
-
-        Call this method after a failure, because a failure can make the device context unusable.
-        """
+        """Return True if a copy to the device and back still works after a failure."""
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
-        """Return MIOpen's version, or None if MIOpen is missing or does not report a version. The call needs
-        no GPU."""
+        """Return MIOpen's version, or None if it is unknown. The call needs no GPU."""
         with suppress(CallFailed, LoadFailed, NotAvailable, NotApplicable):
             return self._loaded_miopen().version()
         return None
@@ -138,7 +130,7 @@ class CapiChecks:
         return _exactly(_unequal(back, content), "bytes came back changed", time.perf_counter() - started)
 
     def _fill(self) -> CheckResult:
-        """Test HIP's own kernels: fill memory, and copy from device memory to device memory."""
+        """Test that HIP fills memory and copies within the device."""
         content = bytes(range(251)) * (_COPY_BYTES // 256)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -236,10 +228,7 @@ class CapiChecks:
         return judged
 
     def _check_batch_norm(self) -> CheckResult:
-        """Test batch norm: training, backward of training, and inference.
-
-        Each of the three gets its own inputs, so a failure does not affect the others.
-        """
+        """Test training, backward and inference of batch norm."""
         shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         terms = prod(shape) // channels
         x = reference.integers(prod(shape), 4, seed=3)
@@ -254,6 +243,7 @@ class CapiChecks:
         hip, miopen = self._opened_hip(), self._opened_miopen()
         with batch_norm(hip, miopen, shape, x) as made:
             parts: _Parts = {
+                # Each part gets its own inputs, so a failure does not affect the others.
                 "training": (partial(made.training, scale, bias), normed),
                 "backward": (partial(made.backward, dy, scale, mean, variance), gradients),
                 "inference": (partial(made.inference, scale, bias, mean, variance), normed),
@@ -261,7 +251,7 @@ class CapiChecks:
             return self._by_parts(started, parts, "float32", terms, exact=False)
 
     def _check_operator(self, name: str, dtype: str) -> CheckResult:
-        """Run every part of the operator check ``name``. No part uses results of another part."""
+        """Run every part of the operator check ``name``."""
         check = OPERATOR_CHECKS[name](dtype)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -378,12 +368,10 @@ def _compare(
     terms: int,
     exact: bool,
 ) -> CheckResult:
-    """Compare results to expected values, and return ``step`` with the errors of one result. The function
-    selects the first result that exceeds a float limit. If no result exceeds a limit, the function selects
-    the first.
+    """Compare results to expected values, and return ``step`` with errors and state.
 
-    Each element of a result is a sum of ``terms`` products. If all expected values are integers, results must
-    equal them. Unless ``exact``, results are rounded to integers before this comparison.
+    Each element of a result is a sum of ``terms`` products. Results must be exact if all expected values are
+    integers. If ``exact`` is False, results are rounded to integers first.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0

@@ -46,10 +46,9 @@ def places(
     root: Path = Path("/"),
     import_path: Optional[Sequence[str]] = None,
 ) -> list[Place]:
-    """Return every place that has at least one of LIBRARIES, in the loader's order (see the module's
-    docstring). Torch is not imported.
+    """Return every place that has at least one of LIBRARIES, in search order.
 
-    Torch is searched in the folders ``import_path``, by default ``sys.path``.
+    Torch's folder is searched in ``import_path``, by default ``sys.path``. Torch is not imported.
     """
     found = [_place("environment", [Path(name)]) for name in search_path(environ.get("LD_LIBRARY_PATH", ""))]
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
@@ -76,7 +75,7 @@ def place_in(folder: str) -> Place:
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
     """Return the place with the fewest missing libraries, or None if there is no place.
 
-    If ``wanted`` is not "", only places whose origin or folder equals ``wanted`` are considered.
+    If ``wanted`` is given, choose only among places with this origin or folder.
     """
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
@@ -102,7 +101,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
-    """Return ``torch/lib`` and, for newer wheels, the ``lib`` folders of the ROCm packages next to torch."""
+    """Return the folders of torch's libraries and of the ROCm packages next to torch."""
     spec = importlib.machinery.PathFinder.find_spec(
         "torch", import_path if import_path is not None else sys.path
     )

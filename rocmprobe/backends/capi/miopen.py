@@ -2,11 +2,9 @@
 
 The values of enum constants come from include/miopen/miopen.h. The functions in this package have had the
 same arguments from ROCm 3.5 (MIOpen 2.4) to ROCm 6.3 (MIOpen 3.3). Find 2.0 exists only since ROCm 5.4.
-Tensor operations and bias exist since MIOpen 1.3, fusion plans since 1.5, and miopenTransformTensor since
-1.7.
 
-MIOpen has no C functions miopenCopyTensor and miopenCastTensor. MIOpen's RNN and convolution copy and cast
-with C++ functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
+MIOpen has no C functions that copy or cast tensors. Linux builds export C++ functions
+(src/include/miopen/tensor_ops.hpp).
 """
 
 from __future__ import annotations
@@ -145,14 +143,14 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor descriptor and the device memory of the tensor."""
+    """A tensor descriptor and the tensor's device memory."""
 
     descriptor: Descriptor
     buffer: Buffer
 
 
 class MiopenLibrary:
-    """The MIOpen library, and the handle that MIOpen's functions need.
+    """MIOpen with one handle.
 
     A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
     raises LoadFailed.
@@ -169,7 +167,7 @@ class MiopenLibrary:
         return ".".join(str(number.value) for number in numbers)
 
     def create(self) -> None:
-        """Create the handle on the current device. Without a GPU, the call fails with status 7."""
+        """Create the handle on the current device."""
         self.library.call("miopenCreate", ctypes.byref(self.handle))
 
     def destroy(self) -> None:
@@ -183,10 +181,7 @@ class MiopenLibrary:
         channels_last: bool = False,
         strides: Optional[Sequence[int]] = None,
     ) -> Descriptor:
-        """Return the descriptor of a tensor of ``shape`` (N, C, ...).
-
-        Without ``strides``, the tensor is packed.
-        """
+        """Return the descriptor of a tensor of ``shape`` (N, C, ...), packed if ``strides`` is None."""
         lengths = (INT * len(shape))(*shape)
         steps = (INT * len(shape))(*(strides or _strides(shape, channels_last)))
         descriptor = self.created("miopenCreateTensorDescriptor")
@@ -205,7 +200,7 @@ class MiopenLibrary:
         dilation: Sequence[int],
         groups: int,
     ) -> Descriptor:
-        """Return the descriptor of a cross-correlation in two or three dimensions, as in PyTorch."""
+        """Return the descriptor of a cross-correlation in two or three dimensions."""
         rank = len(padding)
         arrays = [(INT * rank)(*values) for values in (padding, stride, dilation)]
         descriptor = self.created("miopenCreateConvolutionDescriptor")
@@ -217,10 +212,7 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """Return a tensor descriptor for batch norm's parameters: scale, bias, mean and variance.
-
-        ``tensor`` describes the input of batch norm.
-        """
+        """Return the descriptor of batch norm's parameters (e.g. scale) for the input ``tensor``."""
         derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(

@@ -1,8 +1,4 @@
-"""Operands, calls and expected results for checks of operators other than plain convolution and batch norm.
-
-Operands are small integers. Results of tensor operations and of bias must be exact. For fused operators, the
-tolerances of convolution and batch norm apply.
-"""
+"""Checks of MIOpen's tensor operations, bias and fused operators, with small integers as operands."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ from rocmprobe.runtimes.hip import Hip
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a check: a computation by the library, and its expected result."""
+    """A computation by the library, and the expected result."""
 
     compute: Callable[[Hip, MiopenLibrary], list[float]]
     expected: Sequence[float]
@@ -37,10 +33,10 @@ class Part:
 
 @dataclass(frozen=True)
 class OperatorCheck:
-    """A check of an operator. ``parts`` are its computations, keyed by name.
+    """A check of an operator. ``parts`` are computations, keyed by name.
 
-    Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the expected
-    values.
+    Each element of a result is a sum of ``terms`` products. If ``exact`` is True, results must equal the
+    expected values.
     """
 
     parts: Mapping[str, Part]
@@ -109,8 +105,7 @@ def tensor_transform(dtype: str) -> OperatorCheck:
 
 
 def tensor_copy(dtype: str) -> OperatorCheck:
-    """Return a check of the copy function that MIOpen's RNN uses, on packed tensors and on slices of larger
-    tensors."""
+    """Return a check of the copy function that MIOpen's RNN uses."""
     layouts = {
         "packed": (_PACKED, _PACKED), "to a slice": (_PACKED, _ROWS_APART),
         "from a slice": (_CHANNELS_APART, _PACKED), "between slices": (_ROWS_APART, _CHANNELS_APART),
@@ -139,10 +134,7 @@ def _copy(
 
 
 def tensor_cast(dtype: str) -> OperatorCheck:
-    """Return a check of the conversion from float32 to ``dtype``.
-
-    MIOpen uses this conversion after it has summed half-precision products in float32.
-    """
+    """Return a check of the conversion from float32 to ``dtype``."""
     values = reference.integers(prod(_SHAPE), 5, seed=10)
 
     def compute(on_device: TensorOperations) -> list[float]:

@@ -24,21 +24,14 @@ _ARRAY_CODES = {"float32": "f", "float64": "d"}
 
 
 def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> list[int]:
-    """Return ``count`` random integers in [-largest, largest].
-
-    On average, a fraction ``density`` of the integers is nonzero.
-    """
+    """Return ``count`` random integers in [-largest, largest], nonzero with the probability ``density``."""
     chosen = random.Random(seed)  # noqa: S311
     values = [value for value in range(-largest, largest + 1) if value]
     return [chosen.choice(values) if chosen.random() < density else 0 for _ in range(count)]
 
 
 def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
-    """Return the two inputs of a direction, by name.
-
-    If ``fill`` comes from ``exact_fill``, the accumulator of the problem's dtype represents every sum
-    exactly.
-    """
+    """Return random inputs of a direction, keyed by "x", "w" or "y"."""
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
     return {
@@ -50,8 +43,7 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
 def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
     """Return (problem, direction) that PyTorch passes to MIOpen.
 
-    PyTorch passes a transposed problem as a plain (not transposed) problem: x and y swap roles, and the three
-    tensors keep their shapes.
+    PyTorch replaces a transposed convolution by a convolution with input and output exchanged.
     """
     if not problem.transposed:
         return problem, direction
@@ -67,7 +59,7 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
 
 
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
-    """Return the result of one direction without bias: y for fwd, x for bwd-data, w for bwd-weights.
+    """Return the result of one direction without bias.
 
     Raise ValueError if the problem is transposed.
     """
@@ -90,7 +82,7 @@ def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float
 
 
 def moments(shape: Sequence[int], x: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return mean and biased variance of each channel of x (N, C, ...)."""
+    """Return the mean and the biased variance of each channel."""
     means, variances = [], []
     for places in _channels(shape):
         mean = math.fsum(x[at] for at in places) / len(places)
@@ -108,10 +100,7 @@ def batch_norm(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """Return the batch norm of x (N, C, ...) with the given mean and variance.
-
-    For training, pass the mean and variance of x.
-    """
+    """Return the batch norm of x (N, C, ...) with the given mean and variance."""
     result = [0.0] * len(x)
     for channel, places in enumerate(_channels(shape)):
         factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
@@ -144,7 +133,7 @@ def batch_norm_backward(
 
 
 def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the sum of each channel of a flattened tensor (N, C, ...)."""
+    """Return the sum of each channel."""
     return [math.fsum(values[at] for at in places) for places in _channels(shape)]
 
 
@@ -179,7 +168,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 def scattered(
     values: Sequence[float], shape: Sequence[int], strides: Sequence[int], filler: float
 ) -> list[float]:
-    """Return the memory of a tensor with ``strides`` (in elements). Gaps between elements have ``filler``."""
+    """Return the memory of a tensor with ``strides`` (in elements) and ``filler`` in the gaps."""
     memory = [filler] * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides)))
     for value, index in zip(values, product(*map(range, shape))):
         memory[sum(map(mul, index, strides))] = value
@@ -187,13 +176,13 @@ def scattered(
 
 
 def broadcast(values: Sequence[float], shape: Sequence[int], to: Sequence[int]) -> list[float]:
-    """Return a tensor of ``shape``, repeated along axes of size 1 so that it has the shape ``to``."""
+    """Broadcast a tensor from ``shape`` to the shape ``to``."""
     strides = [0 if size == 1 else prod(shape[axis + 1 :]) for axis, size in enumerate(shape)]
     return [values[sum(map(mul, index, strides))] for index in product(*map(range, to))]
 
 
 def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """Return a tensor (N, C, ...) in channels-last order."""
+    """Convert a tensor of ``shape`` (N, C, ...) to channels-last order."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * channels + channel) * positions + position]
@@ -202,7 +191,7 @@ def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
 
 
 def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """Return a channels-last tensor in the order (N, C, ...)."""
+    """Convert a tensor of ``shape`` (N, C, ...) from channels-last order."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * positions + position) * channels + channel]
@@ -211,7 +200,7 @@ def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]
 
 
 def decode(content: bytes, dtype: str) -> list[float]:
-    """Return the numbers in ``content``, the bytes of a tensor of ``dtype``. NaN and infinities are kept."""
+    """Decode the bytes of a tensor of ``dtype``."""
     if dtype == "float16":
         return list(struct.unpack(f"{len(content) // 2}e", content))
     if dtype == "bfloat16":

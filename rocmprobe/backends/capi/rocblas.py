@@ -1,6 +1,7 @@
-"""The C interface of librocblas: matrix products. The values of enum constants come from rocblas-types.h.
+"""The C interface of librocblas, for matrix products.
 
-rocBLAS aborts the process if its kernel files for the device are missing.
+The values of enum constants come from rocblas-types.h. rocBLAS aborts the process if its kernel files for the
+device are missing.
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ class Rocblas:
     """rocBLAS with one handle.
 
     A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
-    raises LoadFailed. Matrices in this class are row-major. rocBLAS is column-major, so it gets the factors
-    in reverse order.
+    raises LoadFailed.
     """
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
@@ -73,8 +73,8 @@ class Rocblas:
         return text.value.decode("ascii", "replace")
 
     def gemm(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """Compute c (m, n) = a (m, k) times b (k, n). Products of half-precision numbers are summed in
-        float32, as PyTorch requests it."""
+        """Compute c (m, n) = a (m, k) times b (k, n), all row-major."""
+        # rocBLAS is column-major, so it gets the factors in reverse order.
         size = (self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k)
         if dtype in _PLAIN:
             function, scalar = _PLAIN[dtype]
@@ -92,6 +92,7 @@ class Rocblas:
                 n,
             )
             return
+        # Sum half-precision products in float32, as PyTorch requests it.
         kind = _DATATYPES[dtype]
         single, none = ctypes.c_float(1), ctypes.c_float(0)
         self.library.call(

@@ -1,5 +1,4 @@
-"""MIOpen's operations on tensors, e.g. copy and sum, and bias. MIOpen's RNN and convolutions use these
-operations, too."""
+"""MIOpen's operations on tensors (e.g. copy and sum) and bias."""
 
 from __future__ import annotations
 
@@ -25,10 +24,7 @@ class StrayWrites(Exception):
 
 
 class TensorOperations:
-    """MIOpen's operations on tensors. Use ``tensor_operations`` to make the object.
-
-    ``tensor`` copies a tensor to the device, and ``read`` copies a tensor back.
-    """
+    """MIOpen's operations on tensors, made by ``tensor_operations``."""
 
     def __init__(self, hip: Hip, miopen: MiopenLibrary, dtype: str, stack: ExitStack) -> None:
         self.miopen = miopen
@@ -43,7 +39,7 @@ class TensorOperations:
         strides: Optional[Sequence[int]] = None,
         dtype: Optional[str] = None,
     ) -> Tensor:
-        """Return a tensor on the device. ``memory`` is the whole buffer, including gaps between elements."""
+        """Copy ``memory``, a whole buffer including gaps between elements, to a tensor on the device."""
         descriptor = self.miopen.tensor_descriptor(dtype or self._dtype, shape, strides=strides)
         self._stack.enter_context(releasing(partial(self.miopen.destroy_tensor_descriptor, descriptor)))
         content = encode(memory, dtype or self._dtype)
@@ -54,7 +50,7 @@ class TensorOperations:
     def read(self, tensor: Tensor, dtype: Optional[str] = None) -> list[float]:
         """Return the whole buffer of ``tensor``, including gaps between elements.
 
-        Raise StrayWrites if a kernel wrote outside of ``tensor``.
+        Raise StrayWrites if a kernel wrote outside of the buffer.
         """
         self._hip.synchronize()
         content = tensor.buffer.read()
@@ -66,16 +62,16 @@ class TensorOperations:
     def operate(
         self, operation: str, a: Tensor, b: Tensor, c: Tensor, scales: Sequence[float] = (1, 1, 0)
     ) -> None:
-        """Compute c = operation(scales[0] * a, scales[1] * b) + scales[2] * c. MIOpen broadcasts b."""
+        """Compute c = operation(scales[0] * a, scales[1] * broadcast b) + scales[2] * c."""
         first, second, third = (ctypes.byref(ctypes.c_float(scale)) for scale in scales)
         self._call("miopenOpTensor", OPERATIONS[operation], first, *_of(a), second, *_of(b), third, *_of(c))
 
     def transform(self, source: Tensor, target: Tensor) -> None:
-        """Copy between tensors of equal shape, through MIOpen's C interface."""
+        """Copy between tensors of equal shape with ``miopenTransformTensor``."""
         self._call("miopenTransformTensor", _ONE, *_of(source), _ZERO, *_of(target))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Copy between tensors of equal shape with the C++ function that MIOpen's RNN uses.
+        """Copy between tensors of equal shape with the function that MIOpen's RNN uses.
 
         A failure aborts the process.
         """
@@ -106,7 +102,7 @@ class TensorOperations:
         self._call("miopenConvolutionForwardBias", _ONE, *_of(bias), _ZERO, *_of(y))
 
     def bias_gradient(self, dy: Tensor, gradient: Tensor) -> None:
-        """Sum dy (N, C, ...) over all axes but the channels, and write the sums to ``gradient``."""
+        """Sum each channel of dy (N, C, ...), and write the sums to ``gradient``."""
         self._call("miopenConvolutionBackwardBias", _ONE, *_of(dy), _ZERO, *_of(gradient))
 
     def _call(self, function: str, *arguments: Any) -> None:

@@ -1,1 +1,1 @@
-"""Small real networks and their training, for the checks ``train-*``, ``batch-sizes`` and ``soak``."""
+"""Networks and training for the checks ``train-*``, ``batch-sizes`` and ``soak``."""

@@ -1,4 +1,4 @@
-"""Networks to train, each with training data drawn from a seed."""
+"""Networks to train, with random training data."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _CLASSES = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """Network, data and learning rate of a training.
+    """Network, training data and learning rate.
 
-    ``draw(generator, batch)`` returns inputs and targets on the CPU: numbers in fp64, and class labels in
-    int64. ``rate`` is the learning rate, so small that rounding errors do not grow from step to step.
-    ``input`` is the shape of a sample. ``sample`` is the word for a sample ("image" or "sequence").
+    ``draw(generator, batch)`` returns (inputs, targets) on the CPU: numbers in fp64, class labels in int64.
+    ``input`` describes the shape of a sample. ``sample`` is "image" or "sequence".
     """
 
     build: Callable[[], nn.Module]
     draw: Callable[[torch.Generator, int], tuple[Tensor, Any]]
+    #: Learning rate, so small that rounding errors do not grow from step to step.
     rate: float
     input: str = f"3x{SIDE}x{SIDE}"
     sample: str = "image"
 
 
 def drawn(recipe: Recipe, seed: int) -> nn.Module:
-    """Return the network in fp64 on the CPU, with random weights rounded to fp32.
+    """Return the network in fp64 on the CPU, with random weights that are exact in fp32.
 
-    The same seed gives the same weights in every process and version of torch, whatever dtype is tested.
+    The weights depend only on ``seed``.
     """
     network = recipe.build().to(torch.float64)
     generator = torch.Generator().manual_seed(seed)

@@ -1,7 +1,6 @@
-"""Networks with the structure of common architectures, but few channels.
+"""Small networks with the structure of common architectures.
 
-Every network returns its loss: ``network(inputs, targets)``. Numbers of channels and image sizes are so small
-that training in fp64 takes a fraction of a second on one core.
+``network(inputs, targets)`` returns the loss.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """Three basic blocks with batch norm. Two of the blocks have a stride and a projection shortcut (He et
-    al., 2016)."""
+    """Residual network of three basic blocks (He et al., 2016)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -41,12 +39,7 @@ class BasicBlock(nn.Module):
 
 
 class Detector(nn.Module):
-    """Object detector: a backbone of cross-stage partial blocks, a neck that joins two scales, and a head per
-    scale.
-
-    Each head has a branch for boxes and a branch for classes, like YOLOv8 (ultralytics,
-    cfg/models/v8/yolov8.yaml).
-    """
+    """Object detector with two scales, like YOLOv8 (ultralytics, cfg/models/v8/yolov8.yaml)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -73,8 +66,7 @@ class Detector(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Block of two branches: one has a bottleneck, the other has none. Each branch has half of the channels.
-    A 1x1 convolution joins the branches."""
+    """Cross-stage partial block: one branch with a bottleneck, one branch without."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -90,11 +82,7 @@ class CrossStage(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two levels down by pooling and two levels up by transposed convolution (Ronneberger et al., 2015).
-
-    On the way up, each level is concatenated with the level of the same size on the way down. Unlike in the
-    paper, there is batch norm.
-    """
+    """U-Net with two levels (Ronneberger et al., 2015) and batch norm."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -117,7 +105,7 @@ class UNet(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Two layers of LSTM over a sequence. The output of the last step gives the class."""
+    """Two LSTM layers that classify a sequence."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -130,7 +118,7 @@ class Lstm(nn.Module):
 
 
 class Depthwise(nn.Module):
-    """Inverted residuals with depthwise convolution and ReLU6, as in MobileNetV2 (Sandler et al., 2018)."""
+    """Inverted residual blocks with depthwise convolution, as in MobileNetV2 (Sandler et al., 2018)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -161,15 +149,17 @@ class InvertedResidual(nn.Module):
 
 
 class Stack(nn.Module):
-    """Network of 3x3 convolutions. It has more channels than the other networks, to load the device.
-
-    SiLU has no kink at zero, so rounding changes the gradients only a little.
-    """
+    """Stack of 3x3 convolutions with many channels, to load the device."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            _silu(3, 32, 3), _silu(32, 64, 3, 2), _silu(64, 64, 3), _silu(64, 128, 3, 2), _silu(128, 128, 3)
+            # SiLU has no kink at zero, so rounding changes the gradients only a little.
+            _silu(3, 32, 3),
+            _silu(32, 64, 3, 2),
+            _silu(64, 64, 3),
+            _silu(64, 128, 3, 2),
+            _silu(128, 128, 3),
         )
         self.head = nn.Linear(128, classes)
 

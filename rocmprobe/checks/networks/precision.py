@@ -16,7 +16,7 @@ _LOSS_SCALE = 2.0**8
 
 @dataclass(frozen=True)
 class Precision:
-    """Dtype of weights and data, context in which the forward pass runs, and scaler of the loss."""
+    """Dtype of weights and data, context of the forward pass, and GradScaler."""
 
     dtype: Any
     autocast: Callable[[], AbstractContextManager[Any]]
@@ -24,14 +24,14 @@ class Precision:
 
 
 def plain(dtype: Any) -> Precision:
-    """Return a precision that trains in ``dtype`` without scaling the loss."""
+    """Return the precision for training in ``dtype`` without loss scaling."""
     return Precision(dtype, nullcontext, _scaler("cpu", enabled=False))
 
 
 def autocast(kind: str, dtype: Any) -> Precision:
-    """Return a precision that trains in fp32 under autocast to ``dtype`` with a scaled loss.
+    """Return the precision for training in fp32 under autocast to ``dtype``, with loss scaling.
 
-    ``kind`` is the device type. Raise NotApplicable if this torch has no such autocast.
+    ``kind`` is the device type. Raise NotApplicable if this torch does not support autocast to ``dtype``.
     """
     import torch
 
@@ -41,8 +41,7 @@ def autocast(kind: str, dtype: Any) -> Precision:
 
 
 def _scaler(kind: str, enabled: bool) -> Any:
-    """Return torch's GradScaler. If this torch supports scaling only on GPUs, the scaler is disabled on a
-    CPU."""
+    """Return torch's GradScaler, disabled on a CPU if this torch scales losses only on GPUs."""
     import torch
 
     if hasattr(torch.amp, "GradScaler"):

@@ -1,5 +1,4 @@
-"""Training step that always starts from the same weights and data, and functions to compare the results of
-such steps."""
+"""A training step to repeat, and comparisons of the results."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ _LEAST_SCALE = 0.1
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two results.
+    """Bitwise difference between two results.
 
-    ``of`` is the tensor with the most different elements. ``elements`` and ``bits`` are the numbers of
-    different elements and bits in this tensor.
+    ``of`` is the tensor with the most different elements. ``elements`` and ``bits`` count the differences in
+    this tensor. ``tensors`` is the number of tensors that differ.
     """
 
     of: str
@@ -39,10 +38,9 @@ class Difference:
 
 
 class RepeatedStep:
-    """Forward, backward and one step of SGD on one device, always from the same weights.
+    """A training step that always starts from the same weights and data.
 
-    The batch contains the same images ``copies`` times. So the mean loss and the gradients are the same as
-    for one copy.
+    The batch has ``copies`` copies of each image, which does not change the loss and the gradients.
     """
 
     def __init__(self, device: str, dtype: Any, copies: int) -> None:
@@ -59,7 +57,7 @@ class RepeatedStep:
         return len(self._images)
 
     def run(self) -> Tensor:
-        """Run the step, and return loss, gradients and new weights, joined into one tensor on the CPU."""
+        """Run the step, and return loss, gradients and new weights as one flat tensor on the CPU."""
         parameters = list(self._network.parameters())
         with torch.no_grad():
             for parameter, start in zip(parameters, self._start):
@@ -73,9 +71,9 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield the tensors in the result of ``run``, in order, as groups of (name, number of elements).
+        """Yield (name, number of elements) of each tensor in the result of ``run``, in three groups.
 
-        All tensors in a group have values of a similar scale. The first group is [("the loss", 1)].
+        The groups are the loss, the gradients and the new weights.
         """
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]
@@ -84,7 +82,7 @@ class RepeatedStep:
 
 
 class Comparison:
-    """The result of the step in fp64 on the CPU, and the error that a correct result in fp32 can have."""
+    """Comparison of ``RepeatedStep`` results with fp64 on the CPU."""
 
     def __init__(self) -> None:
         wide = RepeatedStep("cpu", torch.float64, 1)
@@ -98,21 +96,18 @@ class Comparison:
         self._error_on_cpu = self.error(_in_one_thread(RepeatedStep("cpu", torch.float32, 1)))
 
     def limit(self, copies: int) -> float:
-        """Return the largest error that a correct result can have for a batch of ``copies`` copies."""
+        """Return the largest error of a correct result for a batch with ``copies`` copies of each image."""
         return _MARGIN * self._error_on_cpu * sqrt(copies)
 
     def error(self, result: Tensor) -> float:
-        """Return the largest error of any tensor, or infinity if a number is not finite.
-
-        The error of a tensor is the norm of the difference to fp64, divided by the norm in fp64. The divisor
-        is at least 0.1 of the largest norm in the tensor's group.
-        """
+        """Return the largest relative error (L2 norm) of any tensor, or infinity if a number is not
+        finite."""
         parts = zip(result.double().split(self._sizes), self._truth.split(self._sizes), self._scales)
         errors = [float((part - truth).norm()) / scale for part, truth, scale in parts]
         return max(error if error < float("inf") else float("inf") for error in errors)
 
     def difference(self, result: Tensor, first: Tensor) -> Difference:
-        """Return the difference between two results, bit for bit."""
+        """Compare two results bit for bit."""
         changed = (result.view(torch.int32) ^ first.view(torch.int32)).split(self._sizes)
         counts = [int(part.count_nonzero()) for part in changed]
         most = counts.index(max(counts))
@@ -121,8 +116,7 @@ class Comparison:
 
 
 def _in_one_thread(step: RepeatedStep) -> Tensor:
-    """Run a step on one thread. The step is so small that several threads would mostly wait for each
-    other."""
+    # In such a small step, several threads would mostly wait for each other.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -132,11 +126,11 @@ def _in_one_thread(step: RepeatedStep) -> Tensor:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Return True if two results have the same bits. NaN equals NaN if the bits are the same."""
+    """Return True if two results are bitwise equal."""
     return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
 def most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """Return (most frequent result, number of occurrences). Results are compared bit for bit."""
+    """Return the most frequent result, compared bit for bit, and the number of occurrences."""
     counts = [sum(same_bits(one, other) for other in results) for one in results]
     return results[counts.index(max(counts))], max(counts)

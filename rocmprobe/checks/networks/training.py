@@ -1,4 +1,4 @@
-"""Training of a network, one step at a time, on one batch of fixed data."""
+"""Training of a network on one fixed batch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _MOMENTUM = 0.9
 class Trained:
     """Result of a training, with all tensors in fp64 on the CPU.
 
-    ``losses`` has the loss of every step. ``gradients`` maps each parameter to its gradient in the last step.
-    ``ways`` maps each parameter to the final value minus the initial value. ``scale`` is the GradScaler's
-    final scale, or None without a scaler. ``skipped`` is the number of steps that the scaler skipped because
-    a gradient overflowed.
+    - ``losses``: loss of every step
+    - ``gradients``: gradient of each parameter in the last step
+    - ``ways``: change of each parameter from first to last step
+    - ``scale``: final loss scale, or None without loss scaling
+    - ``skipped``: number of steps skipped because a gradient overflowed
     """
 
     losses: tuple[float, ...]
@@ -37,11 +38,7 @@ class Trained:
 
 
 class Trainer:
-    """Training of one network on one device, with its data.
-
-    The optimizer is SGD with momentum, because its steps are proportional to the gradients. With Adam, the
-    rounding error of a zero gradient would become a full step.
-    """
+    """Training of one network on one device."""
 
     def __init__(self, name: str, device: str, precision: Precision, batch: int, seed: int) -> None:
         recipe = NETWORKS[name]
@@ -50,12 +47,14 @@ class Trainer:
         self._network = copy.deepcopy(self._start).to(device, precision.dtype)
         data = recipe.draw(torch.Generator().manual_seed(seed + 1), batch)
         self._inputs, self._targets = _placed(data, device, precision.dtype)
+        # The steps of SGD are proportional to the gradients. With Adam, the rounding error of a zero gradient
+        # would become a full step.
         self._optimizer = torch.optim.SGD(self._network.parameters(), lr=recipe.rate, momentum=_MOMENTUM)
         self._losses: list[Tensor] = []
         self._skipped = 0
 
     def step(self) -> None:
-        """Run forward, backward and optimizer once."""
+        """Run one training step."""
         scaler = self._precision.scaler
         self._optimizer.zero_grad()
         with self._precision.autocast():
@@ -84,7 +83,7 @@ class Trainer:
 
 @cache
 def reference(name: str, seed: int = SEED) -> Trained:
-    """Return the result of the training in fp64 on the CPU."""
+    """Train the network in fp64 on the CPU, and return the result."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
     threads = torch.get_num_threads()
     # In such a small network, several threads would mostly wait for each other.
@@ -99,9 +98,9 @@ def reference(name: str, seed: int = SEED) -> Trained:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Deviation of a training from its reference, relative to the reference.
+    """Relative errors of a training.
 
-    ``gradients_of`` and ``ways_of`` name the parameter with the largest deviation.
+    ``gradients_of`` and ``ways_of`` name the parameter with the largest error.
     """
 
     losses: float
@@ -112,12 +111,7 @@ class Deviation:
 
 
 def deviation(result: Trained, expected: Trained) -> Deviation:
-    """Return the deviation of ``result`` from ``expected``. If a number is not finite, the deviation is
-    infinite.
-
-    The deviation of losses is relative to the largest expected loss. For gradients and ways (see
-    ``Trained``), the parameter with the largest error counts.
-    """
+    """Return the deviation of ``result`` from ``expected``, infinite if a number is not finite."""
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))
     return Deviation(
@@ -132,11 +126,7 @@ _LEAST_SCALE = 0.1
 
 
 def _worst(result: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, str]:
-    """Return (largest error of any parameter, name of the parameter).
-
-    The error is the L2 norm of the difference, divided by the norm of the expected tensor. The divisor is at
-    least 0.1 of the largest expected norm.
-    """
+    """Return the largest relative error (L2 norm) of any parameter, and the parameter's name."""
     least = _LEAST_SCALE * max(float(each.norm()) for each in expected.values())
     return max(
         (_finite(float((result[name] - each).norm()) / max(float(each.norm()), least)), name)

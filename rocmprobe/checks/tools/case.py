@@ -1,9 +1,4 @@
-"""Case: a check with a setting, problem and dtype. The id of a case is the same in every run.
-
-A case becomes one pytest item and one outcome. ``needs`` has the ids of other cases that must pass. If a case
-in ``needs`` failed, the dependent case is blocked. If ``if_failed`` is not empty, the case runs only if a
-case in ``if_failed`` failed.
-"""
+"""Case: a check with a setting, problem and dtype. Each case gives one outcome."""
 
 from __future__ import annotations
 
@@ -16,8 +11,12 @@ from rocmprobe.checks.opinfo import NAME, group
 
 @dataclass(frozen=True)
 class Case:
-    """A check on one device with one driver and setting. ``operator`` is the tested operator of an
-    operator sweep."""
+    """A check on one device with one driver and setting.
+
+    - ``needs``: ids of the cases that must pass before this case runs
+    - ``if_failed``: ids of cases. If all of them pass, this case is skipped.
+    - ``operator``: tested operator of an operator sweep
+    """
 
     device: str
     driver: str
@@ -45,12 +44,7 @@ class Case:
 
     @property
     def trial_key(self) -> str:
-        """Key of the child process that runs the case.
-
-        Measurements do not share a process with other cases, because the vendor library must not write its
-        log during measurements. Each start-up check and each memory sweep has its own process. The operators
-        of a group share a process.
-        """
+        """Key of the child process that runs the case. Cases with the same key share a process."""
         return trial_key(self.id)
 
 
@@ -59,5 +53,7 @@ def trial_key(case_id: str) -> str:
     *under, check, subject = (parts := case_id.split("/"))[:5]
     if check == NAME:
         return "/".join((*under, check, group(parts[-1])))
+    # Measurements have their own process, because the vendor library must not write its log during
+    # measurements.
     own = (check, subject) if CHECKS[check].own_process else ("measure",)
     return "/".join((*under, *(own if CHECKS[check].exclusive else ())))

@@ -25,11 +25,9 @@ _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 @one_thread()
 def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
-    """Return the errors of ``result`` (any dtype, any device) compared to ``reference`` (CPU, fp64, same
-    shape).
+    """Return the errors of ``result`` compared to ``reference``, an fp64 tensor on the CPU.
 
-    With ``bound`` (positive, same shape), also return the largest ratio of error to bound. Raise ValueError
-    if the shapes differ.
+    ``bound`` has an error bound for each element. Raise ValueError if the shapes differ.
     """
     import torch
 
@@ -65,8 +63,7 @@ Compared = Iterable[tuple[str, Any, Any]]
 
 
 def compare(context: CheckContext, computation: Computation) -> CheckResult:
-    """Run the computation on the device under the setting, and compare its results to the reference in fp64
-    on the CPU."""
+    """Run the computation on the device, and compare the results to fp64 on the CPU."""
     compared, seconds = _computed(context, computation)
     (measure,) = computation.measures
     answer = CheckResult(timings={"first_call": seconds})
@@ -76,7 +73,10 @@ def compare(context: CheckContext, computation: Computation) -> CheckResult:
 def compare_exactly(
     context: CheckContext, computation: Computation, what: str = "elements differ"
 ) -> CheckResult:
-    """Count the elements that differ between the device and the CPU."""
+    """Run the computation on the device, and require results equal to the reference.
+
+    The message of a failure is the number of differences, followed by ``what``.
+    """
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     with one_thread():
@@ -86,7 +86,7 @@ def compare_exactly(
 
 
 def compare_each_exactly(context: CheckContext, computation: Computation) -> CheckResult:
-    """Compare each result to its exact reference. The message lists all results that differ."""
+    """Run the computation on the device, and list each result that differs from the reference."""
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     wrong = {}
@@ -101,7 +101,7 @@ def compare_each_exactly(context: CheckContext, computation: Computation) -> Che
 
 
 def _computed(context: CheckContext, computation: Computation) -> tuple[Compared, float]:
-    """Return ((name, result on the device, reference) for each result, seconds of the call)."""
+    """Run the computation, and return (results to compare, seconds of the call)."""
     operands = computation.operands(context.dtype, context.seed())
     expected = computation.expected(operands)
     placed = context.placed(lambda: computation.placed(operands, context.device, context.dtype))
@@ -112,10 +112,9 @@ def _computed(context: CheckContext, computation: Computation) -> tuple[Compared
 def check_errors(
     compared: Compared, answer: CheckResult, limit: float, measure: Callable[..., float] = _UNIT_ERROR
 ) -> CheckResult:
-    """Measure the error of every result with ``measure``. If an error is above ``limit``, set the state of
-    ``answer`` to "wrong".
+    """Store the largest error of all results in ``answer``, and return ``answer``.
 
-    Store the largest error in ``answer``, and return ``answer``.
+    If the error exceeds ``limit``, the state becomes "wrong".
     """
     worst, where = 0.0, ""
     for name, result, reference in compared:
@@ -132,12 +131,10 @@ def check_errors(
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """Describe the worst element that the mask ``bad`` marks, or the worst of all elements if the mask is
-    empty.
+    """Describe the worst element of ``result`` in numbers and in lines of text.
 
-    Return (numbers, lines). Numbers and lines give the index and the values of the worst element. If the mask
-    is not empty, they also give the fraction of bad elements, and an error map follows. ``name`` is "output",
-    "input", "weight" or "bias".
+    The mask ``bad`` marks incorrect elements. If any are marked, add their fraction and an error map.
+    ``name`` is "output", "input", "weight" or "bias".
     """
     import torch
 
@@ -163,7 +160,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
-    """Return the index of the element at position ``place`` in a flat tensor of ``shape``."""
+    """Convert a position in the flattened tensor to an index."""
     index = []
     for size in reversed(shape):
         place, at = divmod(place, size)
@@ -172,10 +169,9 @@ def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def error_map(bad: Any, channel_dimension: int) -> list[str]:
-    """Return the mask as a legend and at most 16 lines of text.
+    """Draw the mask as a legend and at most 16 lines of text.
 
-    Rows are channels, columns are all other positions in memory order. A channel that was not computed
-    appears as a line, an incorrect tile as a block.
+    Rows are channels, and columns are all other positions in memory order.
     """
     import torch
     import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Compilers that torch uses at run time: Triton, and Inductor behind ``torch.compile``."""
+"""Compilers that torch uses at run time: Triton and Inductor."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ _NOTHING_TO_COMPILE_WITH = {
 
 
 class Compiler:
-    """The compilers of this torch.
-
-    A simulated machine replaces them with simulated compilers (``simulate/libraries.py``).
-    """
+    """The compilers of this torch. A simulated machine replaces them."""
 
     def launch(self, source: Any, target: Any) -> None:
         """Launch a Triton kernel that writes ``2 * source + 1`` to ``target``.
@@ -46,8 +43,10 @@ class Compiler:
             launch(source, target)
 
     def compiled(self, net: Any) -> Any:
-        """Return ``net`` wrapped by ``torch.compile`` with Inductor, which compiles during the first
-        calls."""
+        """Return ``net`` under ``torch.compile``, which compiles during the first calls.
+
+        Make the first calls inside of ``compiling``.
+        """
         import torch
 
         compile_: Any = getattr(torch, "compile", None)
@@ -57,16 +56,15 @@ class Compiler:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Make Inductor compile in this process only, inside of a ``with`` block.
+        """Make Inductor compile in this process, without helper processes.
 
-        Helper processes could continue to run after this process. The first calls of a network from
-        ``compiled`` must be inside of the block. Raise NotApplicable if Inductor cannot compile, e.g. without
-        a C++ compiler.
+        Raise NotApplicable if Inductor cannot compile, e.g. without a C++ compiler.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError):
                 from torch._inductor import config
 
+                # Helper processes could continue to run after this process.
                 stack.enter_context(config.patch(compile_threads=1))  # type: ignore[attr-defined,unused-ignore]
             stack.enter_context(_tools_missing())
             yield

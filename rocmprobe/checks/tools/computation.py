@@ -1,7 +1,7 @@
-"""Computation: operands, a function of the operands, and limits for its error.
+"""Computation: operands, functions of the operands, and limits for the error.
 
-A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So these functions
-import torch themselves, use no constants of this module, and call only functions that do the same.
+``rocmprobe repro`` prints the source of a computation's functions. So these functions import torch
+themselves, use no constants of this module, and call only functions that do the same.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ Named = dict[str, Any]
 
 @dataclass(frozen=True)
 class Computation:
-    """Functions that draw operands, compute with them, and measure the error.
+    """Functions that draw operands, compute results, and measure errors.
 
-    ``draw`` returns operands for a ``dtype`` and a ``seed``. ``reference`` computes the expected results in
-    fp64 on the CPU. If ``reference`` is None, ``call`` computes them. ``limits`` are keyed by the name of the
-    result ("" for every result), then by the name of the measure. ``bounds`` maps a result's name to the
-    three numbers that ``rounding`` needs. ``layout`` changes the memory format of operands on the device.
+    - ``draw``: returns operands for a ``dtype`` and a ``seed``
+    - ``limits``: limits keyed by result ("" for every result), then by measure
+    - ``reference``: computes the expected results in fp64 on the CPU, by default ``call``
+    - ``layout``: changes the memory format of operands on the device
+    - ``bounds``: last three arguments of ``rounding``, keyed by result
     """
 
     draw: partial[Named]
@@ -48,7 +49,7 @@ class Computation:
             return self.draw(dtype=dtype, seed=seed)
 
     def placed(self, operands: Named, device: str, dtype: Any) -> Named:
-        """Return the operands on the device, in the memory format of ``layout``."""
+        """Return the operands on the device, in the computation's memory format."""
         moved = {name: each.to(device, dtype) for name, each in operands.items()}
         return {name: self.layout(each) for name, each in moved.items()} if self.layout else moved
 
@@ -61,7 +62,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class Program:
-    """Functions, and the lines of a script that calls them.
+    """Functions, and the lines of a script that calls these functions.
 
     The lines can use the variables ``torch``, ``sys``, ``device`` and ``dtype``.
     """
@@ -78,25 +79,23 @@ def layer(
     reference: Optional[Callable[..., Named]] = None,
     limits: Mapping[str, float] = LAYER_LIMITS,
 ) -> Computation:
-    """Return the computation of a layer or operator other than convolution, with the limit for ``dtype``."""
+    """Return the computation of a layer or operator, with the error limit for ``dtype``."""
     measures = (partial(max_error, least=least),)
     return Computation(draw, call, measures, {"": {"max_error": limits[dtype]}}, reference)
 
 
 def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:
-    """Return a computation on integers whose results must equal the reference."""
+    """Return a computation whose results must equal the reference."""
     return Computation(draw, call, (unequal,), {"": {"unequal": 0}})
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let PyTorch use only one thread inside of a ``with`` block or a decorated function.
-
-    With several threads, PyTorch's threads wait for each other after every small operation. On a busy machine
-    they would wait most of the time.
-    """
+    """Limit PyTorch to one thread in a ``with`` block or a decorated function."""
     import torch
 
+    # After every small operation, several threads would wait for each other. On a busy machine they would
+    # wait most of the time.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -106,7 +105,7 @@ def one_thread() -> Iterator[None]:
 
 
 def seed_of(text: str) -> int:
-    """Return the seed for the text of a problem or a dtype. The seed is the same in every process and run."""
+    """Return a seed for ``text`` that is the same in every process."""
     return zlib.crc32(text.encode())
 
 
@@ -121,7 +120,7 @@ def uniform(shapes: Shapes, dtype: Any, seed: int, least: float = -1, width: flo
 
 
 def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
-    """Draw integers from -8 to 8, as fp64 on the CPU. ``dtype`` has no effect."""
+    """Draw integers from -8 to 8, as fp64 on the CPU, for any ``dtype``."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -129,7 +128,7 @@ def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
 
 
 def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
-    """Draw integers of magnitude 1 to ``largest``, as fp64 on the CPU. ``dtype`` has no effect.
+    """Draw integers of magnitude 1 to ``largest``, as fp64 on the CPU, for any ``dtype``.
 
     ``density`` maps an operand's name to the fraction of nonzero elements, by default 1.
     """
@@ -145,12 +144,11 @@ def cancelling(
     shapes: Shapes, dtype: Any, seed: int, base: int, largest: int, density: float,
     zero_sum: str, along: list[int], groups: int = 1,
 ) -> Named:  # fmt: skip
-    """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
+    """Draw integers with large products and small sums, as fp64 on the CPU.
 
-    The operand ``zero_sum`` (e.g. "weight") sums to zero over the dimensions ``along``. ``along`` counts
-    dimensions after the first dimension of size n is split into two of sizes ``groups`` and n / ``groups``.
-    Values of the other factor are ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, sums
-    can be large.
+    The operand ``zero_sum`` (e.g. "weight") sums to zero along the dimensions ``along``. These dimensions are
+    numbered after the first dimension n is split into ``groups`` and n / ``groups``. The other factor has
+    values near ``base``.
     """
     import torch
 
@@ -166,8 +164,7 @@ def cancelling(
 
 
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
-    """Return fp64 integers of magnitude 1 to ``largest``, of which a fraction ``1 - density`` is set to
-    zero."""
+    """Draw integers of magnitude 1 to ``largest`` in fp64, with a fraction ``1 - density`` set to zero."""
     import torch
 
     values = torch.empty(shape, dtype=torch.float64).random_(-largest, largest, generator=generator)
@@ -176,17 +173,14 @@ def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generato
 
 
 def channels_last(tensor: Any) -> Any:
-    """Return the tensor in channels-last format if it has four dimensions, else unchanged."""
+    """Return a 4-d tensor in channels-last format, and any other tensor unchanged."""
     import torch
 
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def with_gaps(tensor: Any) -> Any:
-    """Return the tensor with gaps between its elements, unless it has one dimension.
-
-    The gaps contain NaN, so a kernel that reads them is detected.
-    """
+    """Return the tensor with gaps of NaN between its elements, and a 1-d tensor unchanged."""
     import torch
 
     return tensor if tensor.dim() == 1 else torch.stack((tensor, tensor * float("nan")), -1)[..., 0]
@@ -197,7 +191,7 @@ def leaf(tensor: Any) -> Any:
 
 
 def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
-    """Return ``output`` and the gradients of ``leaves`` by name. ``grad`` is the gradient of the output."""
+    """Return ``output`` and the gradients of ``leaves`` by name, for the output's gradient ``grad``."""
     import torch
 
     gradients = torch.autograd.grad(output, list(leaves.values()), grad)
@@ -206,21 +200,19 @@ def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
 
 
 def max_error(result: Any, reference: Any, least: float) -> float:
-    """Return the largest error relative to the reference's largest value, or to ``least`` if that is
-    larger."""
+    """Return the largest error, divided by the reference's largest value (at least ``least``)."""
     error = (result.cpu().double() - reference).abs().max()
     return float(error / max(float(reference.abs().max()), least))
 
 
 def max_ratio(result: Any, reference: Any) -> float:
-    """Return the largest error relative to the reference's largest value."""
+    """Return the largest error, divided by the reference's largest value."""
     error = (result.cpu().double() - reference).abs().max()
     return relative_error(float(error), float(reference.abs().max()))
 
 
 def rms_range(result: Any, reference: Any) -> float:
-    """Return the root mean square of the error, divided by the largest absolute value in result and
-    reference."""
+    """Return the RMS error, divided by the largest absolute value in result and reference."""
     actual = result.cpu().double()
     error = (actual - reference).square().mean().sqrt()
     return relative_error(float(error), float(max(actual.abs().max(), reference.abs().max())))
@@ -229,27 +221,27 @@ def rms_range(result: Any, reference: Any) -> float:
 def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
     """Return the largest error that rounding can cause in each element.
 
-    ``sums`` are the results for the absolute values of the operands. ``of_sums``, ``of_reference`` and
-    ``least`` are the three numbers from ``numerics.error_bound``.
+    ``sums`` are the results for the operands' absolute values. The last three arguments come from
+    ``numerics.error_bound``.
     """
     return of_sums * sums + of_reference * reference.abs() + least
 
 
 def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
-    """Return the largest ratio of an error to ``bound``."""
+    """Return the largest ratio of an element's error to ``bound``."""
     return float(((result.cpu().double() - reference).abs() / bound).max())
 
 
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
-    """Return a mask of the elements that differ from an exact ``reference`` (CPU, fp64).
+    """Return a mask of the elements that differ from ``reference`` (fp64 on the CPU).
 
-    With ``nearest``, an element differs only if it rounds to another integer than the reference. Elements
-    whose reference is not exact in the result's dtype are never marked.
+    With ``nearest``, elements are rounded to integers first. Elements whose reference is not exact in the
+    result's dtype are ignored.
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)
 
 
 def unequal(result: Any, reference: Any, nearest: bool = False) -> int:
-    """Count the elements that differ from an exact reference, see ``differing``."""
+    """Count the elements that ``differing`` marks."""
     return int(differing(result, reference, nearest).sum())

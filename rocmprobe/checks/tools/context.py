@@ -17,13 +17,13 @@ from rocmprobe.model.problems import Problem
 
 @dataclass
 class Meter:
-    """Peak of tensor memory in bytes, minus the memory that was in use when the measurement began."""
+    """Peak memory of tensors in bytes, relative to the start of the measurement."""
 
     peak_bytes: int = 0
 
 
 class TestedLibrary(Protocol):
-    """Interface of the vendor library and its device, as far as checks need it."""
+    """Interface of a tested vendor library."""
 
     @property
     def name(self) -> str:
@@ -35,26 +35,24 @@ class TestedLibrary(Protocol):
 
     @property
     def rounds_parts(self) -> bool:
-        """True if kernels can round partial sums to half precision, as PyTorch's own kernels do."""
+        """True if kernels can round partial sums to half precision."""
 
     def synchronize(self, device: str) -> None:
-        """Wait until all queued work on ``device`` is done. Raise its errors."""
+        """Wait for the queued work on ``device``, and raise its errors."""
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
-        """Return a context manager that yields a Meter. After the block, the Meter has the block's peak
-        memory use."""
+        """Return a context manager that measures the block's peak memory use."""
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return how many bytes a test may allocate without harm to other users of the memory.
+        """Return how many bytes a test can allocate without harm to other programs.
 
-        On a CPU, return at most ``wanted`` bytes, because it would take too long to fill more.
+        On a CPU, return at most ``wanted`` bytes.
         """
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
         """Return a function that creates a context with a memory limit.
 
-        Inside of the context, an allocation fails if the process would then have more than ``above`` bytes in
-        addition to its memory when ``memory_limit`` was called.
+        The limit is the memory that the process has now, plus ``above`` bytes.
         """
 
 
@@ -62,9 +60,8 @@ class TestedLibrary(Protocol):
 class CheckResult:
     """Result of a check.
 
-    ``message`` explains any state except "pass". ``solver``, ``algorithm`` and ``workspace_bytes`` are set if
-    the library's functions return them. Otherwise the controller takes them from the library's log, if
-    possible.
+    ``message`` explains the state. If ``solver``, ``algorithm`` or ``workspace_bytes`` is None, the
+    controller searches the library's log.
     """
 
     state: str = "pass"
@@ -87,7 +84,7 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Soak:
-    """Parameters of the check soak. The check lasts ``seconds``, measured with ``clock``.
+    """Parameters of the check soak.
 
     ``report`` sends progress to the controller, and returns False if the check must end.
     """
@@ -99,19 +96,22 @@ class Soak:
 
 @dataclass
 class CheckContext:
-    """Argument of a check's function: the case, and functions and objects that the check needs in this
-    process.
+    """Argument of a check's function.
 
-    ``device`` is torch's name of the device. ``apply_setting`` creates a context in which the setting applies
-    (its environment variables are already set). ``report_phase`` tells the controller which time limit
-    applies from now on. ``send_preliminary`` sends a preliminary result to the controller, which uses this
-    result if the process dies in the phase ``yardstick``. ``seconds`` is the time for a throughput
-    measurement. ``sweep_bytes`` is how much memory a memory sweep may fill on a CPU.
-
-    ``exact`` is True if results for integer operands must equal the reference. ``bypass`` is True if the
-    setting installs the bypass. ``naive`` is True if naive im2col is also timed. ``batch`` is the batch size
-    for timing networks. The controller reads clocks and temperatures of the device before and after a
-    ``measured`` block.
+    - ``device``: torch's name of the device
+    - ``apply_setting``: creates a context with the setting. Environment variables of the setting are already
+      set.
+    - ``report_phase``: tells the controller which time limit applies from now on
+    - ``seconds``: time for a throughput measurement
+    - ``exact``: True if results for integer operands must equal the reference
+    - ``bypass``: True if the setting installs the bypass
+    - ``naive``: True if naive im2col is also timed
+    - ``sweep_bytes``: memory that a memory sweep can fill on a CPU
+    - ``batch``: batch size for timing networks
+    - ``send_preliminary``: sends a result that the controller uses if the process dies in the phase
+      ``yardstick``
+    - ``measured``: creates a context for measurements. The controller reads clocks and temperatures of the
+      device before and after the block.
     """
 
     dtype: Any
@@ -144,14 +144,14 @@ class CheckContext:
         return str(self.dtype).rpartition(".")[2]
 
     def seed(self) -> int:
-        """Return the seed of this case's inputs, which is the same in every process and run."""
+        """Return the seed of this case's inputs."""
         return seed_of(self.problem.text if self.problem else self.dtype_name)
 
     @contextmanager
     def under_setting(self) -> Iterator[None]:
-        """Apply the setting inside of a ``with`` block, and wait for the device at the end of the block.
+        """Apply the setting in a ``with`` block, and wait for the device at the end.
 
-        Turn exceptions into DeviceFailure. If PyTorch lacks a kernel on a CPU, raise NotApplicable instead.
+        Raise DeviceFailure if the block fails, or NotApplicable if PyTorch lacks a kernel on a CPU.
         """
         try:
             with self.apply_setting():
@@ -165,10 +165,9 @@ class CheckContext:
             raise DeviceFailure from error
 
     def placed(self, move: Callable[[], Any]) -> Any:
-        """Return the result of ``move``, which moves tensors to the device.
+        """Call ``move``, which moves tensors to the device, and return the result.
 
-        The first use of a device starts its runtime, so the time limit of a first call applies. Raise
-        DeviceFailure if ``move`` fails.
+        Raise DeviceFailure if ``move`` fails.
         """
         self.report_phase("first-call")
         with self.under_setting():
@@ -177,8 +176,7 @@ class CheckContext:
         return result
 
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Run ``call`` for the first time, and return (result, seconds). This run may search for kernels and
-        compile them."""
+        """Run ``call`` for the first time, and return (result, seconds)."""
         self.report_phase("first-call")
         started = self.clock()
         with self.under_setting():

@@ -6,10 +6,7 @@ from typing import Optional
 
 
 class DeviceFailure(Exception):
-    """The device or its libraries raised an error.
-
-    Any other exception in a check, except NotApplicable, is a fault of rocmprobe.
-    """
+    """The device or its libraries raised an error."""
 
 
 class NotApplicable(Exception):
@@ -17,6 +14,6 @@ class NotApplicable(Exception):
 
 
 def out_of_memory(error: Optional[BaseException]) -> bool:
-    """Return True if ``error`` says that no memory is left, in PyTorch (GPU or CPU), Python or C++."""
+    """Return True if ``error`` reports lack of memory on a GPU or CPU."""
     said = ("out of memory", "can't allocate memory", "std::bad_alloc")
     return isinstance(error, MemoryError) or any(text in str(error) for text in said)

@@ -1,4 +1,4 @@
-"""Inputs of a convolution problem, and functions that compute one direction of the problem."""
+"""Operands of convolution problems, and functions that compute one direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocmprobe.model.problems import Problem
 
 @dataclass
 class Tensors:
-    """Operands of one problem: input, weight, bias (or None) and the gradient of the output."""
+    """Operands of a convolution (``bias`` can be None), and the gradient of the output."""
 
     input: Any
     weight: Any
@@ -22,10 +22,7 @@ class Tensors:
     grad: Any
 
     def to(self, device: str, dtype: Any, problem: Optional[Problem] = None) -> Tensors:
-        """Return the operands on ``device`` in ``dtype`` and in the memory format of ``problem``.
-
-        If ``problem`` is None, the memory format does not change.
-        """
+        """Return the operands on ``device`` in ``dtype``, in the memory format of ``problem`` if given."""
         change = layout(problem) if problem else None
 
         def moved(tensor: Any) -> Any:
@@ -43,15 +40,14 @@ class Tensors:
 
 
 def layout(problem: Problem) -> Optional[Callable[[Any], Any]]:
-    """Return the function that gives an operand the memory format of the problem, or None for contiguous
-    operands."""
+    """Return the function that changes a tensor to the problem's memory format, or None if contiguous."""
     if problem.channels_last:
         return channels_last
     return with_gaps if problem.noncontiguous else None
 
 
 def shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the operands by name, in the order in which the operands are drawn."""
+    """Return the shapes of the operands by name, in the order of drawing."""
     bias = {"bias": (problem.out_channels,)} if problem.bias else {}
     return {
         **bias, "input": problem.input_shape, "weight": problem.weight_shape, "grad": problem.output_shape
@@ -67,12 +63,12 @@ def problem_operands(problem: Problem, dtype: Any, seed: int) -> Tensors:
 def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
     """Fill memory of the same sizes as ``results`` with NaN, and free it.
 
-    An allocator uses freed memory for the next request of the same size. So if a kernel does not write its
-    whole result, NaN remains in the result. The memory is filled twice, because the C library returns a large
-    block to the system when the block is freed for the first time.
+    Later results in this memory then contain NaN where a kernel writes nothing.
     """
     import torch
 
+    # Fill twice, because the C library returns a large block to the system when the block is freed for the
+    # first time.
     for _ in range(2):
         held = [torch.full(each.shape, float("nan"), dtype=dtype, device=device) for each in results.values()]
         del held
@@ -86,12 +82,10 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 
 
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
-    """Compute the gradients of a convolution that ``geometry["output_mask"]`` selects.
-
-    No forward pass is run, because a failure of the forward pass would hide the result of the backward pass.
-    """
+    """Compute the gradients of a convolution that ``geometry["output_mask"]`` selects."""
     import torch
 
+    # Run no forward pass, because its failure would hide the result of the backward pass.
     gradients = torch.ops.aten.convolution_backward(grad, input, weight, **geometry)
     wanted = zip(("input", "weight", "bias"), geometry["output_mask"], gradients)
     return {name: gradient for name, selected, gradient in wanted if selected}
@@ -116,17 +110,12 @@ def call_of(problem: Problem, direction: str) -> partial[Named]:
 
 
 def run(problem: Problem, direction: str, tensors: Tensors) -> Named:
-    """Compute one direction on the device of the tensors, and return the results by name.
-
-    The names are "output", "input", "weight" and "bias". The backward directions call
-    ``aten::convolution_backward`` directly, so that each direction is tested alone.
-    """
+    """Compute one direction, and return the results by name ("output", "input", "weight" or "bias")."""
     return call_of(problem, direction)(**tensors.operands(direction))
 
 
 def operands_on_device(context: CheckContext) -> Tensors:
-    """Return uniform operands of the context's problem on the device, in the context's dtype and the
-    problem's memory format."""
+    """Draw operands for the context's problem, and move them to the device."""
     problem = context.the_problem
     operands = problem_operands(problem, context.dtype, context.seed())
     placed: Tensors = context.placed(lambda: operands.to(context.device, context.dtype, problem))

@@ -1,4 +1,4 @@
-"""Triton kernel that Triton compiles from this file. Import this module only if Triton is installed."""
+"""Triton kernel. Import this module only if Triton is installed."""
 
 from typing import Any
 
@@ -17,6 +17,9 @@ def _twice_and_one(source, target, count, block: tl.constexpr):  # type: ignore[
 
 
 def launch(source: Any, target: Any) -> None:
-    """Write ``2 * source + 1`` to ``target``. Both must be contiguous and have the same size and dtype."""
+    """Write ``2 * source + 1`` to ``target``.
+
+    The tensors must be contiguous and have the same size and dtype.
+    """
     count = source.numel()
     _twice_and_one[(triton.cdiv(count, _BLOCK),)](source, target, count, block=_BLOCK)

@@ -1,9 +1,7 @@
-"""Yardsticks: calls whose time is compared to the time of convolution. They are a matrix product, a copy, and
-naive im2col.
+"""Yardsticks: calls whose time is compared to the time of convolution.
 
-The product and the copy show the throughput that a device can reach. Naive im2col is a replacement of
-convolution that users often patch into a model. If a yardstick fails, only the time of this yardstick is
-missing.
+A matrix product and a copy show the throughput that a device can reach. Naive im2col is a replacement of
+convolution that users often patch into a model.
 """
 
 from __future__ import annotations
@@ -47,10 +45,9 @@ _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 @dataclass(frozen=True)
 class Yardstick:
-    """A call to repeat, and the amount of work per run.
+    """A call to time, and the amount of work per call.
 
-    ``unit`` is "flops" for arithmetic operations, or "bytes" for bytes read and written. For naive im2col,
-    ``unit`` is "" and ``amount`` is not used.
+    ``unit`` is "flops", "bytes" (read and written), or "" if the amount is not used.
     """
 
     call: Callable[[], Any]
@@ -59,7 +56,7 @@ class Yardstick:
 
 
 def gemm(context: CheckContext) -> Yardstick:
-    """Return a yardstick that multiplies two square matrices in the requested dtype."""
+    """Return a yardstick that multiplies two square matrices."""
     import torch
 
     side = _side_at_plateau(context)
@@ -72,7 +69,7 @@ def gemm(context: CheckContext) -> Yardstick:
 def copy(context: CheckContext) -> Yardstick:
     """Return a yardstick that copies, on the device, a tensor larger than the device's caches.
 
-    Raise NotApplicable if a small copy shows that the full copy would take too long.
+    Raise NotApplicable if the copy would take too long.
     """
     import torch
 
@@ -92,8 +89,7 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the smallest side with which a product of square matrices reaches 1/1.1 of the highest
-    throughput."""
+    """Return the smallest side of square matrices that nearly reaches the highest throughput."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
@@ -127,7 +123,7 @@ def _least_copy_seconds(context: CheckContext, size: int) -> float:
 
 
 def _shortest(context: CheckContext, call: Callable[[], Any]) -> float:
-    """Return the seconds of the fastest of a few runs, because disturbances only make a run slower."""
+    """Run ``call`` a few times, and return the seconds of the fastest run."""
     taken = []
     for _ in range(4):
         context.backend.synchronize(context.device)
@@ -164,10 +160,9 @@ def has_naive(problem: Problem) -> bool:
 
 
 def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
-    """Compute one direction of a convolution by naive im2col, as users often patch it into a model.
+    """Compute one direction of a convolution by naive im2col, without the gradient of the bias.
 
-    All windows of the batch are copied at once (``unfold``) and multiplied. Results have the same names and
-    shapes as the results of ``tensors.run``. The gradient of the bias is not computed.
+    Results have the same names and shapes as the results of ``tools.tensors.run``.
     """
     import torch.nn.functional as F
 

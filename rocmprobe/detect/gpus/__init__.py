@@ -1,1 +1,1 @@
-"""Readers for GPUs: AMD, NVIDIA, KFD, PCI and the processes that use a GPU."""
+"""Readers for GPUs and for the processes that use them."""

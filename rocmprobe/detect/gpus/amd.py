@@ -1,7 +1,4 @@
-"""AMD GPUs that KFD (the kernel's compute driver) lists, and AMD GPUs that only PCI lists.
-
-Names come from libdrm's table. The effective ISA takes HSA_OVERRIDE_GFX_VERSION into account.
-"""
+"""AMD GPUs, from KFD (the kernel's compute driver) and from the PCI bus."""
 
 from __future__ import annotations
 
@@ -32,9 +29,11 @@ def read_gpus(
 ) -> tuple[list[Gpu], dict[str, Fact]]:
     """Return the AMD GPUs, and the facts ``amd.cards``, ``kfd.unlisted`` and ``kfd.refused``.
 
-    Each partition of a card is a separate GPU. ``amd.cards`` is the number of cards. ``kfd.unlisted`` has the
-    addresses of GPUs that ROCm cannot use because KFD does not list them. ``kfd.refused`` has a line about
-    each node that could not be read.
+    Each partition of a card is a separate GPU.
+
+    - ``amd.cards``: number of cards
+    - ``kfd.unlisted``: addresses of GPUs that ROCm cannot use, because KFD does not list them
+    - ``kfd.refused``: one error message for each unreadable KFD node
     """
     every_node, refused = kfd.read_nodes(tree)
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
@@ -60,7 +59,7 @@ def read_gpus(
 
 
 def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
-    """Return the addresses of suspended AMD GPUs, without waking them."""
+    """Return the PCI addresses of suspended AMD GPUs, without waking them."""
     return [
         address
         for address, device in devices.items()
@@ -69,15 +68,13 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
-    """Return the facts of ``amdgpu.read_state`` for each GPU, keyed by PCI address.
-
-    Read each GPU in a separate thread, because reading from a hung GPU can block forever.
-    """
+    """Return the facts of ``amdgpu.read_state`` for each GPU, keyed by PCI address."""
     found: dict[str, dict[str, Fact]] = {}
 
     def read(address: str, folder: str) -> None:
         found[address] = amdgpu.read_state(tree, folder)
 
+    # Each GPU has a thread, because reading from a hung GPU can block forever.
     threads = [
         threading.Thread(target=read, args=(address, device.folder), daemon=True)
         for address, device in amd.items()
@@ -169,7 +166,7 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """Return the GPU's ISA as the Linux kernel reports it, else from the table of PCI ids."""
+    """Return the ISA from the Linux kernel, else from the table of PCI ids."""
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
         return _isa_by_table(pci_id, f"{node.source} has no gfx_target_version")
@@ -204,10 +201,7 @@ def _uuid(node: kfd.Node) -> Fact:
 
 
 def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
-    """Return the UUID of a GPU from amdgpu's file ``unique_id`` (16 hexadecimal digits).
-
-    Only newer generations of GPUs have this file (amdgpu_pm.c).
-    """
+    """Return the UUID of a GPU from amdgpu's file ``unique_id`` (16 hexadecimal digits)."""
     fact = tree.fact(f"{folder}/unique_id")
     unique_id = _parsed_hex(fact.value or "")
     return Fact(visible_devices.uuid_of(unique_id), fact.source) if unique_id > 0 else Fact(None, fact.source)
@@ -242,12 +236,9 @@ def _name(
 
 
 def _partition_state(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
-    """Return the facts of ``state`` for one partition of the card.
+    """Return ``state`` for one partition of a card with ``parts`` partitions.
 
-    Facts that hold only for the whole card lose their value.
-
-    If ``state`` lacks the partition mode, derive the mode from ``node`` and the number of partitions,
-    ``parts``.
+    Facts about the whole card have no value.
     """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
@@ -261,30 +252,24 @@ def _partition_state(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> d
 
 
 def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
-    """Return the bytes of video memory. If amdgpu and KFD disagree, the fact's ``source`` gives both.
-
-    On an APU, amdgpu reports the reserved part of the system memory, and KFD the memory that compute can
-    allocate. Only KFD knows the memory of one partition of a card.
-    """
+    """Return the bytes of video memory. If amdgpu and KFD disagree, ``source`` gives both values."""
     card = device.vram_bytes if device else Fact()
+    # Only KFD knows the memory of one partition of a card.
     if not whole or card.value is None:
         return Fact(node.vram_bytes, node.vram_source)
     if node.vram_bytes in (None, card.value):
         return card
+    # On an APU, amdgpu reports the reserved system memory, and KFD the memory that compute can allocate.
     return dataclasses.replace(card, source=f"{card.source} ({node.vram_source}: {node.vram_bytes})")
 
 
 def _card_address(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the card's PCI address, given the PCI address of one of its partitions or of the card itself."""
+    """Return the PCI address of the card with the partition at ``address``."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
 def _count_cards(nodes: Iterable[tuple[str, str]]) -> int:
-    """Return the number of cards among the nodes.
-
-    Each item is a pair of PCI addresses: the card's and the node's. Partitions of a card differ only in the
-    node's address.
-    """
+    """Return the number of cards. Each node is a pair: the card's PCI address and the node's PCI address."""
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
         most[function] = max(count, most.get(function, 0))
@@ -304,9 +289,9 @@ LIBDRM_TABLES = (
 
 
 def marketing_name(tree: Tree, pci_id: int, revision: int) -> Fact:
-    """Return the name of the product with this PCI device id and revision.
+    """Return the product name of a PCI device id and revision.
 
-    Format: libdrm data/amdgpu.ids, lines of "device,<tab>revision,<tab>product", both numbers hexadecimal.
+    Format (libdrm data/amdgpu.ids): "device,<tab>revision,<tab>product", numbers in hexadecimal.
     """
     for path in LIBDRM_TABLES:
         for line in (tree.text(path) or "").splitlines():
@@ -327,17 +312,14 @@ def _parsed_hex(text: str) -> int:
 def effective_isa(
     native: Fact, node: Optional[int], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> Fact:
-    """Return the effective ISA of a GPU.
+    """Return the ISA that the ROCm runtime uses for a GPU after any override.
 
-    ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU. ``hip`` is the version
-    of the runtime.
+    ``node`` is the GPU's node number in the runtime, where CPUs are nodes too. ``hip`` is the runtime's
+    version.
 
-    HSA_OVERRIDE_GFX_VERSION sets the ISA of every GPU. HSA_OVERRIDE_GFX_VERSION_N takes precedence for node
-    number N. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N. An empty or malformed value makes the runtime
-    fail, so the fact has no value.
-
-    N counts the readable nodes of the KFD topology. CPUs are nodes too, so the first GPU often has number 1.
-    Source: ROCm thunk, libhsakmt topology.c.
+    HSA_OVERRIDE_GFX_VERSION sets the ISA of every GPU. HSA_OVERRIDE_GFX_VERSION_N sets the ISA of node N and
+    takes precedence. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N. For a malformed version, the fact has
+    no value. Source: ROCm thunk, libhsakmt topology.c.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

@@ -1,8 +1,8 @@
-"""The present state of an AMD GPU, from amdgpu's files in the sysfs folder of the PCI device.
+"""The present state of an AMD GPU, from files of the driver amdgpu in sysfs.
 
 Format: linux Documentation/gpu/amdgpu/thermal.rst (clocks, load) and Documentation/hwmon/sysfs-interface.rst
-(millidegrees, microwatts, hertz, revolutions per minute). This module reads no identifiers (unique_id,
-serial_number).
+(millidegrees, microwatts, hertz, revolutions per minute).
+Identifiers (unique_id, serial_number) are not read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*",
 
 @dataclass(frozen=True)
 class Sensor:
-    """Files, divisor and label with which a quantity is read from amdgpu.
+    """The files from which a quantity is read, and the divisor that converts the number in the file.
 
-    The value is the number in the first of ``files`` that exists below the device's folder, divided by
-    ``divisor``. In a file name, "hwmon/" stands for the hwmon folder, and "*" for the number of the sensor
-    with ``label``. The radeon driver gives no labels, so sensor 1 counts as "edge" (temperature) or "sclk"
-    (clock). ``levels`` is the file with the table of clock levels. In ``read_state``, the active level of
-    this table overrides the measured clock. If ``kept``, reading the value does not wake a suspended GPU. If
-    ``of_the_card``, the value is for the whole card and unknown for one partition.
+    - ``files``: file names below the device's folder, tried in order
+    - ``label``: label of the sensor whose number replaces "*" in a file name
+    - ``levels``: file with the table of clock levels, whose active level overrides the measured clock
+    - ``kept``: True if reading does not wake a suspended GPU
+    - ``of_the_card``: True if the quantity is for the whole card, not for one partition
     """
 
     files: tuple[str, ...]
@@ -54,6 +53,7 @@ SENSORS = {
     "vram_used_bytes": Sensor(("mem_info_vram_used",), kept=True, of_the_card=True),
     "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
 }
+#: Prefix of files in the folder ``hwmon/hwmonN``.
 _HWMON = "hwmon/"
 _LABELS = {
     files: [each.label for each in SENSORS.values() if each.files == files]
@@ -67,9 +67,9 @@ KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.i
 
 
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Return facts about the GPU in sysfs folder ``folder``, keyed by the field names of ``model.Gpu``.
+    """Return the present state of a GPU as facts, keyed by the field names of ``Gpu``.
 
-    A suspended GPU (runtime power management of laptops) is not woken, because that takes seconds.
+    ``folder`` is the GPU's folder in sysfs. A suspended GPU is not woken.
     """
     state = {
         "partition": tree.fact(f"{folder}/current_compute_partition"),
@@ -97,16 +97,12 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def hwmon(tree: Tree, folder: str) -> str:
-    """Return the path of ``hwmon/hwmonN`` in the GPU's sysfs folder, or of ``hwmon`` if hwmonN is missing."""
+    """Return the folder ``hwmon/hwmonN`` in the GPU's sysfs folder."""
     return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
 
 
 def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
-    """Return, for each quantity in ``SENSORS`` (e.g. "power_w"), the names of the files that can contain its
-    value.
-
-    The files need not exist.
-    """
+    """Return the candidate files for each quantity in ``SENSORS``. The files need not exist."""
     sensors = hwmon(tree, folder)
     numbers = {
         files: _numbers(tree, _in(folder, sensors, files[0]), labels) for files, labels in _LABELS.items()
@@ -166,7 +162,7 @@ def _scaled(fact: Fact, divisor: float) -> Fact:
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
-    """Return the clock in megahertz from the active level in the file ``table``, else ``measured``."""
+    """Return the active clock level (MHz) in the file ``table``, else ``measured``."""
     in_use = _CLOCK_IN_USE.findall(tree.text(table) or "")
     if not in_use:
         return measured
@@ -177,7 +173,7 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 
 
 def _link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link. If PCI and amdgpu disagree, the value is PCI's and ``source`` adds amdgpu's."""
+    """Return the PCIe link that PCI reports, else the PCIe link that amdgpu reports."""
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
     current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""
@@ -189,5 +185,5 @@ def _link(tree: Tree, folder: str) -> Fact:
 
 
 def unknown(why: str) -> dict[str, Fact]:
-    """Return the facts of ``read_state``, each without a value and with the source ``why``."""
+    """Return the facts of ``read_state`` without values, with ``why`` as the source."""
     return dict.fromkeys((*KEPT, *ASKED), Fact(None, why))

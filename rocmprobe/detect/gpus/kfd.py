@@ -1,6 +1,6 @@
-"""GPU nodes of KFD, the kernel's compute driver, as facts: identity, memory and PCIe atomics of each GPU.
+"""GPU nodes that KFD, the kernel's compute driver, lists.
 
-Format: see ``runtimes/kfd.py``. Constants of links: linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
+Format: see ``runtimes/kfd.py``. Flags of links: linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _LINK_XGMI = 11
 
 @dataclass(frozen=True)
 class Node:
-    """A GPU, or one partition of a GPU, as KFD lists it.
+    """A GPU that KFD lists, or one partition of a GPU.
 
-    ``runtime_index`` is the node's number in the ROCm runtime, which skips unreadable nodes. ``pcie_atomics``
-    is True if the GPU can use atomic operations on the CPU's memory. ``bus_bits`` is the width of the memory
-    bus, and ``max_memory_clock`` is in megahertz.
+    - ``runtime_index``: number of the node in the ROCm runtime, which skips unreadable nodes
+    - ``pcie_atomics``: True if the GPU can use atomic operations on the CPU's memory
+    - ``bus_bits``: width of the memory bus
+    - ``max_memory_clock``: in megahertz
     """
 
     index: int
@@ -44,7 +45,7 @@ class Node:
         return f"{NODES}/{self.index}/properties"
 
     def fact(self, name: str) -> Fact:
-        """Return the property ``name`` of the node."""
+        """Return the property ``name`` as a fact."""
         if name not in self.properties:
             return Fact(None, f"{self.source}: no {name}")
         return Fact(self.properties[name], f"{self.source} {name}")
@@ -55,13 +56,13 @@ class Node:
 
     @property
     def cus(self) -> Optional[int]:
-        """Number of compute units, or None if the driver reports no SIMD counts."""
+        """Number of compute units, or None if unknown."""
         per_cu = self.properties.get("simd_per_cu", 0)
         return self.properties["simd_count"] // per_cu if per_cu else None
 
     @property
     def with_cpu(self) -> bool:
-        """True if the node also has CPU cores, as on the first APUs. Newer APUs have a separate CPU node."""
+        """True if the node also has CPU cores, as on the first APUs."""
         return self.properties.get("cpu_cores_count", 0) > 0
 
     @property
@@ -74,16 +75,14 @@ class Node:
 
 
 def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Return every GPU node, sorted by node number, and one line about each node that could not be read.
-
-    A container cannot read the nodes of GPUs that it was not given.
-    """
+    """Return the GPU nodes, sorted by node number, and an error message for each unreadable node."""
     refused = []
 
     def read(name: str) -> Optional[str]:
         try:
             return tree.read(f"{NODES}/{name}")
         except ReadError as error:
+            # A container cannot read the nodes of GPUs that it was not given.
             refused.append((int(name.partition("/")[0]), f"{NODES}/{name}: {error}"))
             return None
 
@@ -103,10 +102,7 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 
 
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
-    """Return True as a fact if the node's link to a CPU supports PCIe atomics, else False.
-
-    An XGMI link always supports atomics. Without a link, or if the driver is too old, the fact has no value.
-    """
+    """Return True, as a fact, if the node's link to a CPU supports PCIe atomics."""
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
         source = f"{folder}/{name}/properties"
@@ -116,20 +112,19 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
             continue
         if not flags & _LINK_ENABLED:
             return Fact(None, f"{source} flags {flags}: this kernel does not report atomics")
+        # An XGMI link always supports atomics.
         carried = link.get("type") == _LINK_XGMI or not flags & (_LINK_NO_ATOMICS_32 | _LINK_NO_ATOMICS_64)
         return Fact(carried, f"{source} flags {flags}")
     return Fact(None, f"{folder}: no link to a processor")
 
 
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
-    """Return the bytes of local memory and the source of this value.
-
-    Since 2017, the driver reports the bytes only in the node's folder ``mem_banks``.
-    """
+    """Return the size of the local memory in bytes, and the source of this value."""
     folder = f"{node}/mem_banks"
     total = sum(bank.get("size_in_bytes", 0) for bank in _local_banks(tree, node))
     if total:
         return total, f"{folder}/*/properties size_in_bytes"
+    # Since 2017, the driver reports the size only in mem_banks.
     if properties.get("local_mem_size"):
         return properties["local_mem_size"], f"{node}/properties local_mem_size"
     return None, f"{folder}: no memory bank of the GPU"

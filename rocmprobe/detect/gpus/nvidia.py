@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, from the driver's files in /proc and from PCI. Identifiers (UUID, serial) are not read."""
+"""NVIDIA GPUs, from the PCI bus and from the driver's files in /proc. Identifiers are not read."""
 
 from __future__ import annotations
 

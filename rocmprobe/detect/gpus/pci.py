@@ -1,4 +1,4 @@
-"""GPUs on the PCI bus, and facts that their DRM driver reports."""
+"""GPUs on the PCI bus."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A GPU on the PCI bus.
-
-    ``folder`` is its folder in sysfs. If a fact has no value, its ``source`` says why.
-    """
+    """A GPU on the PCI bus. ``folder`` is the GPU's folder in sysfs."""
 
     address: str
     folder: str
@@ -37,7 +34,7 @@ class PciDevice:
 
 
 def read_devices(tree: Tree) -> dict[str, PciDevice]:
-    """Return the GPUs of every vendor, keyed by PCI address, from the PCI bus and from DRM cards."""
+    """Return the GPUs of all vendors, keyed by PCI address."""
     # A recorded tree often has only /sys/class/drm. On a real machine, both paths lead to the same devices.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
@@ -50,10 +47,10 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the present and the best possible PCIe link of a card.
+    """Return the present PCIe link of a card, e.g. "8.0 GT/s x8 (best 16.0 GT/s x16)".
 
-    Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". Some cards ("Navi 10 XL") have a PCIe switch between the
-    slot's connector and the GPU. For these, return the link at the connector. Reading wakes a suspended GPU.
+    If the card has its own PCIe switch, return the link between slot and switch. Reading wakes a suspended
+    GPU.
     """
     card = _connector(tree, folder)
     link = _link(tree, card)
@@ -116,7 +113,7 @@ def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
 
 
 def _class(tree: Tree, folder: str) -> int:
-    """Return PCI base class and subclass of a device as one number, e.g. 0x0300 for a VGA controller."""
+    """Return a device's PCI class and subclass as one number, e.g. 0x0300 for a VGA controller."""
     text = tree.text(f"{folder}/class") or "0x" + _uevent(tree, folder).get("PCI_CLASS", "")
     return (number(text) or 0) >> 8
 
@@ -132,12 +129,12 @@ def address_order(address: str) -> tuple[int, str]:
 
 
 def hex_fact(fact: Fact, digits: int) -> Fact:
-    """Return ``fact`` with its number as hexadecimal text, e.g. "0x731f" for 29471 and 4 digits."""
+    """Return ``fact`` with its number in hexadecimal, e.g. "0x731f"."""
     return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
 
 
 def number_fact(tree: Tree, name: str) -> Fact:
-    """Return the non-negative number in a sysfs file as a fact."""
+    """Return the number in the sysfs file ``name`` as a fact."""
     fact = tree.fact(name)
     value = number(fact.value)
     if value is not None:

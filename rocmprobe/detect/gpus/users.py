@@ -1,9 +1,8 @@
 """Processes that use a GPU.
 
-For an AMD GPU, the kernel lists the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
-kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). More
-processes are found in /proc if their file descriptors are readable. This module was written from the kernel's
-source code and has not been tested on hardware.
+The kernel lists the processes that use AMD GPUs in ``/sys/class/kfd/kfd/proc`` (source:
+drivers/gpu/drm/amd/amdkfd/kfd_process.c). Other processes are found by their open files in /proc. This module
+has not been tested on hardware.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ _HOST_NAMESPACE = 0xEFFFFFFC
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that uses a GPU."""
-
     pid: int
     name: str
     source: str
@@ -40,8 +37,8 @@ class GpuProcess:
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[GpuProcess, ...]:
     """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
-    Leave out processes for which the kernel lists neither memory nor queues on the GPU, e.g. sensor monitors.
-    A process that was found only in /proc counts as a user of every GPU.
+    Processes without memory or queues on the GPU, e.g. sensor monitors, are left out. A process that is found
+    only in /proc is returned for every GPU.
     """
     vendor = str(gpu.vendor.value)
     found: dict[int, GpuProcess] = {}
@@ -85,10 +82,8 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 
 def _name(tree: Tree, pid: int) -> str:
-    """Return the name of a process that the kernel lists, or "" in a container.
-
-    The kernel lists PIDs of the host. In a container, such a PID belongs to another process or to no process.
-    """
+    """Return the name of a process, or "" in a container."""
+    # The kernel lists PIDs of the host, which mean other processes in a container.
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""
     return tree.text(f"/proc/{pid}/comm") or ""

@@ -1,1 +1,1 @@
-"""The operating system: kernel, memory, containers, access to the device nodes, kernel log."""
+"""Readers for the operating system: kernel, memory, containers, device nodes, kernel log."""

@@ -1,7 +1,6 @@
-"""Reader for this user's access to the device nodes of AMD GPUs, and for groups that would give access.
+"""Reader for this user's access to the device nodes of AMD GPUs.
 
-The reader opens no device node. Opening /dev/kfd would start the compute driver, and opening a render node
-would wake a GPU.
+The reader opens no device node, because opening can start a driver or wake a GPU.
 """
 
 from __future__ import annotations
@@ -30,11 +29,10 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
     - ``access.nodes``: {"node", "group", "mode", "usable"} for each device node
     - ``access.groups``: the system groups of this user
-    - ``access.groups_needed``: groups whose members can open a node that this user cannot open
+    - ``access.groups_needed``: the groups that would give this user access to more nodes
     - ``kfd.device``: "present", "absent" or "no permission"
 
-    For a recorded tree, only the nodes' names and ``kfd.device`` are known. The copy has other owners and
-    permissions.
+    For a recorded tree, only the nodes' names and ``kfd.device`` are known.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
@@ -93,10 +91,8 @@ def _by_group(node: dict[str, Any]) -> bool:
 
 
 def _group_names(tree: Tree) -> dict[int, str]:
-    """Return the names of the system groups by number, from the file /etc/group.
-
-    The C library is not used, because it can query a server on the network.
-    """
+    """Return the names of the system groups in /etc/group, keyed by group id."""
+    # The C library is not used, because it can query a server on the network.
     names: dict[int, str] = {}
     for line in (tree.text(_GROUPS) or "").splitlines():
         fields = line.split(":")

@@ -1,7 +1,6 @@
-"""Reader that finds out whether this system runs in a container or in WSL.
+"""Reader that detects containers and WSL (Windows Subsystem for Linux).
 
-In a container, device nodes, groups and the kernel's log belong to the host. In WSL, programs reach the GPU
-through /dev/dxg, Microsoft's DXCore and AMD's librocdxg. librocdxg supports only the GPUs in its lists.
+In WSL, programs reach the GPU through /dev/dxg, Microsoft's DXCore and AMD's librocdxg.
 """
 
 from __future__ import annotations
@@ -87,12 +86,13 @@ def _wsl(tree: Tree) -> Fact:
 def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the facts about WSL.
 
-    - ``wsl.dxg``, ``wsl.dxcore``: True if they exist
+    - ``wsl.dxg``: True if /dev/dxg exists
+    - ``wsl.dxcore``: True if libdxcore.so exists
     - ``wsl.librocdxg``: the paths of all copies of librocdxg.so
-    - ``wsl.dids``: PCI id -> target, from the dids.conf file of each copy of librocdxg.so
-    - ``wsl.takes``: the targets that librocdxg supports, including the targets in ``wsl.dids``
+    - ``wsl.dids``: PCI id -> target, from the dids.conf file of each copy
+    - ``wsl.takes``: the targets that librocdxg supports
 
-    ``kind`` is the value of ``container.wsl``. Outside WSL, return no facts unless /dev/dxg exists.
+    ``kind`` is the value of ``container.wsl``. Outside WSL, return {} if /dev/dxg is missing.
     """
     if kind in (None, "no") and not tree.exists(DXG):
         return {}

@@ -1,6 +1,6 @@
-"""The log of the Linux kernel: messages of amdgpu and KFD since boot, if the log is readable.
+"""Messages of amdgpu and KFD in the log of the Linux kernel.
 
-Texts of messages: linux drivers/gpu/drm/amd (amdgpu_ring.c, amdgpu_job.c, amdgpu_device.c, gmc_v*.c,
+Sources of the messages: linux drivers/gpu/drm/amd (amdgpu_ring.c, amdgpu_job.c, amdgpu_device.c, gmc_v*.c,
 kfd_device.c, kfd_device_queue_manager.c) of kernels 4.15 to 7.1, and the DKMS driver.
 """
 
@@ -71,12 +71,12 @@ _SKIPPED = re.compile(r"\bskipped device ([0-9a-f]{4}:[0-9a-f]{4})")
 
 @dataclass
 class Log:
-    """AMD GPU events and facts from a kernel log.
+    """Events and facts about AMD GPUs in a kernel log.
 
-    ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the event's first
-    line in the log. Events are sorted by the position of this line. ``gpus`` maps PCI addresses to facts from
-    amdgpu's messages at boot ("vram_bytes", "cus"). KFD accepted the GPUs of ``kfd_added`` and rejected the
-    GPUs of ``kfd_skipped`` (PCI ids, VENDOR:DEVICE).
+    - ``events``: dicts with "kind", "address", "count" and "line" (the first line), one for each kind and GPU
+    - ``gpus``: PCI address -> "vram_bytes" and "cus", from messages at boot
+    - ``kfd_added``: GPUs that KFD accepted, as VENDOR:DEVICE
+    - ``kfd_skipped``: GPUs that KFD rejected, as VENDOR:DEVICE
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Log:
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped (see ``Log``)."""
+    """Return the fields of ``Log`` as facts, e.g. ``dmesg.events``."""
     names = ("events", "gpus", "driver", "kfd_added", "kfd_skipped")
     text, source = _log(tree)
     if text is None:
@@ -99,7 +99,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 def parse(text: str) -> Log:
     """Parse a kernel log from dmesg, journalctl or a log file. Never raise an exception.
 
-    If the log covers several boots, use only the last boot.
+    Only the last boot in the log is used.
     """
     log = Log()
     events: dict[tuple[str, Optional[str]], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Installed packages of ROCm, of the driver and of the firmware, from the files of the package managers."""
+"""Installed packages of ROCm, the driver and the firmware."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return ``packages`` (names to versions, or to None if only the name is known) and ``amdgpu.dkms``.
+    """Return the facts ``packages`` and ``amdgpu.dkms``.
 
-    ``amdgpu.dkms`` has the amdgpu versions that DKMS lists, built or not.
+    - ``packages``: name -> version, or None if the version is unknown
+    - ``amdgpu.dkms``: versions of amdgpu that DKMS lists, built or not
     """
     versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
     dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))
@@ -57,7 +58,7 @@ def _packages(tree: Tree) -> Fact:
 
 
 def _dpkg(text: str) -> dict[str, Optional[str]]:
-    """Parse dpkg's status file. Format: deb-control(5), stanzas separated by an empty line."""
+    """Parse dpkg's status file (format: deb-control(5))."""
     found: dict[str, Optional[str]] = {}
     text = "\n" + text
     for match in _STANZA.finditer(text):

@@ -1,7 +1,4 @@
-"""Facts about the system, CPU, memory and kernel drivers, and this process's control-group limits.
-
-On Windows, which has no sysfs and no KFD, only facts from Python's standard library are read.
-"""
+"""Reader for facts about the operating system, CPU, memory and kernel drivers."""
 
 from __future__ import annotations
 
@@ -31,10 +28,9 @@ _PARAMETER = re.compile(
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return the facts about the system, the CPU, the memory and the kernel drivers.
+    """Return ``os.*``, ``kernel.*``, ``cpu.*``, ``memory.*`` (in bytes), ``amdgpu.*`` and ``nvidia.version``.
 
-    The facts are ``os.*``, ``kernel.release``, ``kernel.parameters`` (only graphics and PCI), ``cpu.name``,
-    ``cpu.cores``, ``memory.*`` in bytes and driver versions. ``amdgpu.origin`` is "dkms" or "kernel".
+    ``kernel.parameters`` has only parameters for graphics and PCI. ``amdgpu.origin`` is "dkms" or "kernel".
     """
     return {
         **_os(tree),
@@ -104,18 +100,16 @@ def _memory(tree: Tree) -> dict[str, Fact]:
 
 
 def _parameters(tree: Tree) -> Fact:
-    """Return the kernel's boot parameters that concern a GPU.
-
-    Other parameters are left out, because they can contain identifiers of disks and hosts.
-    """
+    """Return the kernel's boot parameters for graphics and PCI."""
     fact = tree.fact(_CMDLINE)
     if fact.value is None:
         return fact
+    # Other parameters can contain identifiers of disks and hosts.
     return Fact([word[:200] for word in fact.value.split() if _PARAMETER.match(word)], _CMDLINE)
 
 
 def _module_version(tree: Tree, module: str) -> Fact:
-    """Return the version that a kernel module declares. Modules that are part of Linux declare no version."""
+    """Return the version that a kernel module declares."""
     folder = f"/sys/module/{module}"
     version: Optional[str] = tree.text(f"{folder}/version")
     if version:
@@ -126,10 +120,8 @@ def _module_version(tree: Tree, module: str) -> Fact:
 
 
 def _amdgpu_origin(tree: Tree) -> Fact:
-    """Return "dkms" if amdgpu declares a version, "kernel" if not, or no value if amdgpu is not loaded.
-
-    Only AMD's separate source driver, built by DKMS, declares a version.
-    """
+    """Return "dkms" for AMD's separate driver, or "kernel" for the driver that is part of Linux."""
+    # Only AMD's separate driver, built by DKMS, declares a version.
     version = _module_version(tree, "amdgpu")
     if version.value:
         return Fact("dkms", version.source)
@@ -137,13 +129,13 @@ def _amdgpu_origin(tree: Tree) -> Fact:
 
 
 def read_limits(tree: Tree) -> dict[str, Fact]:
-    """Return the limits of this process.
+    """Return the CPU and memory limits of this process.
 
     - ``cpu.allowed``: number of CPU threads on which the process can run
-    - ``cpu.quota``: number of CPU threads that the process can keep busy at once, possibly a fraction
-    - ``memory.limit_bytes``: limit of the control group
+    - ``cpu.quota``: number of CPU threads that the control group allows, possibly a fraction
+    - ``memory.limit_bytes``: memory limit of the control group
 
-    ``cpu.quota`` and ``memory.limit_bytes`` have no value if there is no limit.
+    If there is no limit, the fact has no value.
     """
     allowed = Fact(None, NOT_LOOKED_UP)
     if tree.own:
@@ -172,10 +164,9 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 
 
 def _folders(tree: Tree) -> list[str]:
-    """Return the folders of this process's control groups and parent groups. Parent groups also set limits.
+    """Return the folders of this process's control groups and of all parent groups.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host, so
-    the top folder is always included.
+    Format: cgroups(7), "hierarchy:controllers:path".
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():
@@ -185,6 +176,7 @@ def _folders(tree: Tree) -> list[str]:
             if controller in ("", "memory", "cpu"):
                 group = PurePosixPath(_CGROUPS, controller, path.lstrip("/"))
                 own = PurePosixPath(_CGROUPS, controller)
+                # In a container, the path can be a path of the host, so include the top folder.
                 folders += [str(place) for place in (group, *group.parents) if own in (place, *place.parents)]
     return list(dict.fromkeys(folders))
 
@@ -204,15 +196,12 @@ def _ratio(quota: Optional[str], period: Optional[str]) -> Optional[float]:
 
 
 def is_windows(tree: Tree) -> bool:
-    """Return True if ``tree`` is this machine and the machine runs Windows."""
+    """Return True if ``tree`` is this machine and this machine runs Windows."""
     return tree.own and sys.platform == "win32"
 
 
 def read_windows() -> dict[str, Fact]:
-    """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
-
-    Also return ``amd.cards`` and ``kfd.device``, without values.
-    """
+    """Return facts about Windows and the CPU. ``amd.cards`` and ``kfd.device`` have no value."""
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")
     return {

@@ -1,1 +1,1 @@
-"""Functions that run diagnostic programs with a timeout, and parsers for their output."""
+"""Diagnostic programs of ROCm, and parsers for their output."""

@@ -1,7 +1,7 @@
 """Parser for rocminfo output, which lists the agents (GPUs and CPUs) of the HSA runtime.
 
-Format: rocminfo.cc of ROCm 1.x to 7.x. Older releases print fewer fields. Users paste incomplete output:
-without headings or names, with hexadecimal numbers only, with values below their labels, or on one line.
+Format: rocminfo.cc of ROCm 1.x to 7.x. Output that users paste can be incomplete: without headings or names,
+with hexadecimal numbers only, with values below their labels, or on one line.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _SIZE = re.compile(r"([0-9]{1,18})(?:\(0x[0-9a-fA-F]+\))?\s*KB")
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent: a GPU or a CPU. ``gfx`` is the effective ISA, which the runtime reports after any override.
+    """A GPU or a CPU.
 
-    - ``chip_id``: PCI device id, which no override changes.
-    - ``memory_bytes``: largest memory pool of the device.
-    - ``bdf``: PCI address without domain, e.g. "03:00.0".
-    - ``apu``: None if rocminfo is older than ROCm 5.7 and so does not report APUs.
+    - ``gfx``: ISA that the runtime uses after any override
+    - ``chip_id``: PCI device id, which no override changes
+    - ``memory_bytes``: size of the largest memory pool
+    - ``bdf``: PCI address without domain, e.g. "03:00.0"
+    - ``apu``: None if unknown (before ROCm 5.7)
     """
 
     kind: Optional[str] = None
@@ -65,7 +66,7 @@ class Agent:
 
     @property
     def not_learned(self) -> tuple[str, ...]:
-        """Names of the fields that rocminfo prints for every GPU but that this output lacks."""
+        """Fields that rocminfo prints for every GPU but that are missing in this output."""
         wanted = {
             "ISA": self.gfx,
             "PCI id": self.chip_id,
@@ -90,11 +91,9 @@ class RocmInfo:
 
 @dataclass
 class _Draft:
-    """An agent during parsing.
+    """An agent whose lines are still being parsed."""
 
-    ``fields`` does not contain memory pools and ISAs, because rocminfo repeats labels such as "Name" in them.
-    """
-
+    #: Without memory pools and ISAs, in which rocminfo repeats labels such as "Name".
     fields: dict[str, str] = field(default_factory=dict)
     pools: list[tuple[str, int]] = field(default_factory=list)
     isas: list[str] = field(default_factory=list)
@@ -104,9 +103,9 @@ class _Draft:
 
 
 def parse(text: str) -> RocmInfo:
-    """Parse the output of rocminfo (stdout and stderr), including colours. Never raise an exception.
+    """Parse stdout and stderr of rocminfo, including colours. Never raise an exception.
 
-    If no GPU is listed, the result's ``failure`` is the reason, or None if no reason was found.
+    If no GPU is listed, ``failure`` is the reason, or None if the reason is unknown.
     """
     text = cleaned(text)
     header: dict[str, str] = {}
@@ -160,10 +159,8 @@ def _parted(line: str) -> list[str]:
 
 
 def _append_if_new(drafts: list[_Draft], name: str) -> None:
-    """Append a new agent if the field ``name`` cannot belong to the last agent.
-
-    Pasted text can lack the headings of agents.
-    """
+    """Append a new agent if the field ``name`` cannot belong to the last agent."""
+    # Pasted text can lack the headings of agents.
     if not drafts:
         drafts.append(_Draft())
     draft = drafts[-1]
@@ -227,10 +224,8 @@ def _gfx(name: str, isas: tuple[str, ...]) -> Optional[str]:
 
 
 def _isa(name: str) -> Optional[str]:
-    """Return the ISA in ``name``, e.g. "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-".
-
-    ROCm 1.x prints names such as "AMD:AMDGPU:8:0:3", which contain the version of the ISA.
-    """
+    """Return the ISA in ``name``, e.g. "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-"."""
+    # ROCm 1.x prints the version of the ISA, e.g. "AMD:AMDGPU:8:0:3".
     old = _CODE_OBJECT_ISA.match(name)
     if old:
         return isa_name(*(int(part) for part in old.groups()))

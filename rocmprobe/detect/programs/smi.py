@@ -1,7 +1,7 @@
-"""Parser for the output of rocm-smi and amd-smi, as JSON, lines or tables.
+"""Parser for the output of rocm-smi and amd-smi.
 
-Formats: rocm_smi.py of ROCm 3.8 to 7.2 and amd-smi 24 to 27. Names of fields differ between releases, and
-units are part of the text. Serial numbers, unique ids and UUIDs are not read.
+Formats: rocm_smi.py of ROCm 3.8 to 7.2 and amd-smi 24 to 27. Field names differ between releases, and units
+are part of the text. Serial numbers, unique ids and UUIDs are not read.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ _DRIVER = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)|\bDriver version:\s*([0-
 
 @dataclass(frozen=True)
 class SmiGpu:
-    """A GPU as a management tool reports it. ``index`` is the tool's number for the GPU.
+    """A GPU that rocm-smi or amd-smi lists. ``index`` is the tool's number for the GPU.
 
-    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction" or "memory". If the output does
-    not name the sensor, the key is "unnamed".
+    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction", "memory" or "unnamed".
     """
 
     index: int
@@ -92,10 +91,9 @@ def parse_rocm_smi(text: str) -> Smi:
 
 
 def parse_amd_smi(text: str) -> Smi:
-    """Parse the output of amd-smi. Never raise an exception.
+    """Parse the output of amd-smi, without a command or with ``static``, ``metric`` or ``list``.
 
-    The output is from ``static``, ``metric`` or ``list`` (JSON or text), or is the table of plain
-    ``amd-smi``.
+    Never raise an exception.
     """
     text = cleaned(text)
     blocks: dict[int, dict[str, Any]] = {}
@@ -293,10 +291,8 @@ def _address(value: Any) -> Optional[str]:
 
 
 def _gfx(text: Optional[str]) -> Optional[str]:
-    """Return the ISA in ``text``, e.g. "gfx1102".
-
-    For RDNA3, rocm-smi of ROCm 6.1 and 6.2 inserts a zero: gfx11002 for gfx1102.
-    """
+    """Return the ISA in ``text``, e.g. "gfx1102"."""
+    # For RDNA3, rocm-smi of ROCm 6.1 and 6.2 inserts a zero: gfx11002 for gfx1102.
     match = re.fullmatch(r"gfx([0-9]{2}[0-9])0([0-9])|(gfx[0-9a-f]{3,4})", text or "")
     if match is None:
         return None

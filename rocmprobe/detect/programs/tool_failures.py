@@ -1,7 +1,6 @@
 """Meanings of the error messages of rocminfo, rocm-smi and amd-smi.
 
-Texts of messages: rocminfo.cc, rocm_smi.py and amdsmi_init.py of ROCm 1.8 to 7.2, and reports of users on
-machines where the tools failed.
+Sources of the messages: rocminfo.cc, rocm_smi.py and amdsmi_init.py of ROCm 1.8 to 7.2, and reports of users.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _WIDEST = 1000
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why a tool found nothing: a state, its meaning, and the output line that shows the state."""
+    """The reason why a tool gave no result. ``line`` is the output line that shows the reason."""
 
     state: str
     meaning: str
@@ -71,7 +70,7 @@ _MEANINGS = tuple(
 
 
 def failure(text: str) -> Optional[Failure]:
-    """Return why a tool failed, according to its output, or None if the output has no known error message."""
+    """Return the failure that a tool's output reports, or None if no error message is known."""
     text = "\n".join(line[:_WIDEST] for line in cleaned(text).splitlines()[:_MOST_LINES])
     for pattern, state, meaning in _MEANINGS:
         match = pattern.search(text)
@@ -86,7 +85,7 @@ def cleaned(text: str) -> str:
 
 
 def first_lines(text: str, count: int = 3) -> str:
-    """Return the first lines of a text, each truncated, as one line."""
+    """Return the first lines of a text as one line."""
     return "; ".join(line[:_LONGEST] for _, line in zip(range(count), _filled(cleaned(text))))
 
 

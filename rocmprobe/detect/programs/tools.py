@@ -1,7 +1,6 @@
-"""Results of rocminfo, rocm-smi and amd-smi, or the reason why a tool has no result.
+"""Functions that run rocminfo, rocm-smi and amd-smi and return the facts in their output.
 
-The tools query the driver, which can be broken. So each tool runs in a separate process group for at most a
-few seconds, and rocmprobe does not wait for a tool that cannot be killed.
+Each tool runs for at most a few seconds, because a broken driver can block the tool forever.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOTHING = children.ProgramResult("no answer, and it cannot be killed")
 
 @dataclass
 class ToolRun:
-    """A running tool and the thread that waits for it."""
+    """A running tool, and the thread that waits for the tool."""
 
     tool: Tool
     path: str
@@ -49,7 +48,7 @@ class ToolRun:
 class Tool:
     """A program, its arguments, and the parser of its output.
 
-    The parser returns facts and a failure or None. The facts' names have no prefix, e.g. "agents".
+    The parser returns facts, with names such as "agents", and a failure or None.
     """
 
     name: str
@@ -62,11 +61,7 @@ class Tool:
 
 
 def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
-    """Start every installed tool, each in a separate thread.
-
-    The tools get ``environ`` unchanged, so an ISA override also affects the tools. For a recorded tree, start
-    no tool.
-    """
+    """Start every installed tool, each in a separate thread. For a recorded tree, start no tool."""
     if not tree.own:
         return []
     runs = []
@@ -80,18 +75,17 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
 def read_facts(tree: Tree, runs: list[ToolRun], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Return the facts of each tool.
 
-    ``TOOL.exit`` is e.g. "0", "SIGSEGV", "no answer in 5 s" or the reason why the tool did not start. If
-    ``TOOL.state`` is not "ok", ``TOOL.meaning`` explains the state, and ``TOOL.message`` quotes the output.
-    If a tool did not run, ``TOOL.exit`` has no value, and its ``source`` says why, e.g. a suspended GPU
-    (``asleep``).
-
-    From the output: ``rocminfo.agents`` (GPUs only, each with the ISA that the runtime reports),
-    ``rocminfo.runtime``, ``rocminfo.not_learned`` (fields that the output lacks, one line per GPU),
-    ``rocm_smi.gpus``, ``rocm_smi.driver``, ``amd_smi.gpus``, ``amd_smi.driver``.
-
-    ``TOOL.state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused",
-    "hsa-init-failed", "no-gpu-agents", "no-gpu", "unsupported-gpu", "no-wsl-adapter", "library-missing",
-    "tool-broken", "timeout", "unkillable", "crashed", "not-started" or "not-understood".
+    - ``TOOL.exit``: e.g. "0", "SIGSEGV", "no answer in 5 s" or the reason why the tool did not start. If the
+      tool did not run, e.g. because a GPU is suspended (``asleep``), the fact has no value.
+    - ``TOOL.state``: "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused",
+      "hsa-init-failed", "no-gpu-agents", "no-gpu", "unsupported-gpu", "no-wsl-adapter", "library-missing",
+      "tool-broken", "timeout", "unkillable", "crashed", "not-started" or "not-understood"
+    - ``TOOL.meaning``: explanation of a state other than "ok"
+    - ``TOOL.message``: line of the output that shows why the state is not "ok"
+    - ``rocminfo.agents``: GPUs, with the ISA that the runtime reports
+    - ``rocminfo.runtime``: version of the runtime
+    - ``rocminfo.not_learned``: fields that the output lacks, one line per GPU
+    - ``rocm_smi.gpus``, ``rocm_smi.driver``, ``amd_smi.gpus``, ``amd_smi.driver``
     """
     facts: dict[str, Fact] = {}
     running = {run.tool.name: run for run in runs}
@@ -124,7 +118,7 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _failure_by_exit(how: str, text: str) -> Optional[Failure]:
-    """Return the failure if a tool timed out, crashed or did not start, else None."""
+    """Return the failure of a tool that timed out, crashed or did not start, else None."""
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)
@@ -138,7 +132,7 @@ def _failure_by_exit(how: str, text: str) -> Optional[Failure]:
 
 
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
-    """Return the tool's path from ``path`` (a PATH value), else from /opt/rocm*/bin, else None."""
+    """Return the tool's path from the PATH value ``path``, else from /opt/rocm*/bin, else None."""
     found = shutil.which(name, path=path)
     if found:
         return found

@@ -1,1 +1,1 @@
-"""The installed ROCm and torch: versions, libraries, device code, databases."""
+"""Readers for the installed ROCm and torch: versions, libraries, device code, databases."""

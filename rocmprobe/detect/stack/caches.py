@@ -1,9 +1,8 @@
 """Reader for the kernel caches of Triton, Inductor and MIOpen.
 
-Triton: a folder for each kernel, with metadata as JSON and intermediate code as text
-(python/triton/compiler/compiler.py). Inductor: generated Python code and, in a subfolder, a Triton cache
-(torch/_inductor/codecache.py). Inductor's other files are pickles, which are unsafe to read. MIOpen: only the
-names of files are read (``knowledge/miopen_files.py``).
+- Triton: a folder for each kernel, with metadata as JSON (python/triton/compiler/compiler.py)
+- Inductor: generated Python code and a Triton cache (torch/_inductor/codecache.py)
+- MIOpen: only the names of files are read (``knowledge/miopen_files.py``)
 """
 
 from __future__ import annotations
@@ -49,10 +48,9 @@ class _Found:
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return ``caches.triton`` and ``caches.inductor`` (``CompiledCache``), and ``miopen.user_files``.
+    """Return ``caches.triton``, ``caches.inductor`` and ``miopen.user_files``.
 
-    ``miopen.user_files`` lists the files in MIOpen's folders. ``folders`` must have the facts
-    ``miopen.user_db`` and ``miopen.kernel_cache``.
+    ``folders`` must have the facts ``miopen.user_db`` and ``miopen.kernel_cache``.
     """
     return {
         "caches.triton": _triton(tree, environ),
@@ -138,10 +136,8 @@ def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
 
 
 def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
-    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU.
-
-    ``target`` is an object since Triton 3.0, and a list in older versions.
-    """
+    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU."""
+    # ``target`` is an object since Triton 3.0, and a list in older versions.
     target = data.get("target")
     arch: Any = data.get("arch")
     if isinstance(target, dict):

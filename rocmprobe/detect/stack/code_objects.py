@@ -1,8 +1,7 @@
-"""Reader that finds the targets (e.g. "gfx1030") for which the installed libraries have device code.
+"""Reader for the targets (e.g. "gfx1030") for which the installed libraries have device code.
 
-HIP stores a library's code objects in the section .hip_fatbin: one bundle after another, one per source file.
-Each bundle starts with a table of its targets (format: clang's Clang Offload Bundler). rocBLAS and hipBLASLt
-store their code in files whose names end in the target.
+HIP stores device code in the section .hip_fatbin, as a sequence of bundles (format: clang's Clang Offload
+Bundler). rocBLAS and hipBLASLt store device code in files whose names end in the target.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ def read_facts(
 ) -> dict[str, Fact]:
     """Return ``torch.targets``, and ``targets`` and ``path`` of rocBLAS and hipBLASLt, e.g. ``rocblas.path``.
 
-    The facts describe the BLAS libraries that torch would load. If no torch for ROCm is installed, the facts
-    describe the system's libraries.
+    The BLAS facts are about the libraries that torch loads. Without a torch for ROCm, the facts are about the
+    system's libraries.
     """
     blas = {
         **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
@@ -77,9 +76,8 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
 def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
     """Return the targets for which a library has device code.
 
-    Read at most the first 64 bundles, or only the file names if the code is in separate files. ``shown`` is
-    the library's name in the fact's ``source``. Raises ReadError if the library has no section .hip_fatbin,
-    or if its bundles list no targets, e.g. because they are compressed.
+    ``shown`` is the library's name in the fact's ``source``. Raises ReadError if the library does not list
+    its targets, e.g. because the code is compressed.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)
@@ -114,10 +112,7 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
-    """Return the targets and the size in bytes of the bundle at the start of ``table``.
-
-    If no bundle starts there, return [] and 0.
-    """
+    """Return targets and size in bytes of the bundle at the start of ``table``, else [] and 0."""
     targets, end = [], 0
     try:
         if not table.startswith(_BUNDLE):
@@ -168,12 +163,9 @@ def _tensile_folder(tree: Tree, name: str, library: str) -> str:
 
 
 def tensile_targets(names: Iterable[str]) -> list[str]:
-    """Return the targets that a folder of Tensile files supports, sorted.
-
-    A target needs its ``TensileLibrary_lazy_<target>.dat`` or ``TensileLibrary_<target>.dat``. If its file is
-    missing, the library aborts the process even if kernels exist. A merged ``TensileLibrary.dat`` supports
-    every target that has kernels.
-    """
+    """Return the targets that a folder of Tensile files supports, sorted."""
+    # For a target without its file, the library aborts the process even if kernels exist.
+    # Without lazy files, a merged file covers every target that has kernels.
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]
     if not starts and _MERGED_START not in names:

@@ -1,8 +1,7 @@
-"""MIOpen's databases: the tuned records that come with MIOpen, and the folders to which MIOpen writes.
+"""MIOpen's system databases, and the folders to which MIOpen writes.
 
-File names: MIOpen's db_path and handle sources. The name of a database contains the ISA that the runtime
-reports and the number of multiprocessors that HIP reports. On RDNA, a multiprocessor is a pair of compute
-units.
+The name of a database contains the effective ISA and the number of multiprocessors that HIP reports (source:
+MIOpen's db_path and handle). On RDNA, a multiprocessor is a pair of compute units.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def read_facts(
     """Return the facts about MIOpen's databases.
 
     - ``miopen.db_path``: the folder of the system databases
-    - ``miopen.find_db``, ``miopen.perf_db``, ``miopen.kernel_db``: for each database name, the file that
-      MIOpen would use, or None. Each GPU has a database name for its native and for its effective ISA.
+    - ``miopen.find_db``, ``miopen.perf_db``, ``miopen.kernel_db``: database name -> the file that MIOpen
+      would use, or None. Each GPU has a database name for its native and for its effective ISA.
     - ``miopen.user_db``, ``miopen.kernel_cache``: ``path``, ``exists``, ``bytes``, ``files``, ``writable``,
       ``filesystem`` and ``network`` of the folders to which MIOpen writes
     """
@@ -97,8 +96,7 @@ def _database_names(gpu: Gpu) -> set[str]:
 def _matching_file(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
-    Choose the file of the same chip with the nearest number of multiprocessors. A file name without a number
-    fits every number, but an exact number is preferred. For compiled kernels, no other number fits.
+    This is the file for the same chip with the nearest number of multiprocessors.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []
@@ -106,7 +104,9 @@ def _matching_file(name: str, files: Iterable[str], fact: str) -> Optional[str]:
         other, size = _chip_and_count(_FILES[fact].fullmatch(file))
         if other != chip:
             continue
+        # A file name without a number fits every number.
         distance = 0 if size is None or count is None else abs(size - count)
+        # Compiled kernels for another number of multiprocessors do not fit.
         if distance == 0 or fact != "miopen.kernel_db":
             distances.append((distance, size is None, file))
     return min(distances)[-1] if distances else None

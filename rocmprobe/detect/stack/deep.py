@@ -1,4 +1,4 @@
-"""Facts that a child process gets by calling torch (``rocmprobe detect --deep``)."""
+"""Facts that a child process reads from torch (``rocmprobe detect --deep``)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _SOURCES = {
 
 
 def query_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
-    """Return the facts ``deep.*``, e.g. ``deep.version``, which a child process reads from torch.
+    """Return the facts ``deep.*``, which a child process reads from torch. Never raise an exception.
 
-    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` maps names in ``torch.backends``,
-    e.g. "cudnn.enabled", to their values. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error``
-    exists if the child failed or torch could not be imported. Never raises an exception.
+    - ``deep.arch_list``, ``deep.devices``: lists
+    - ``deep.switches``: name in ``torch.backends``, e.g. "cudnn.enabled" -> value
+    - ``deep.library``: the version of MIOpen or cuDNN
+    - ``deep.error``: exists if the child or the import of torch failed
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
@@ -67,10 +68,7 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
-    """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged.
-
-    torch stores MIOpen's version as one number.
-    """
+    """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged."""
     # Imported late, because no other fact needs a backend, and the import takes time.
     from rocmprobe.backends.gpu import format_version
 

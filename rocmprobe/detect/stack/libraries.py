@@ -1,7 +1,4 @@
-"""The copies of ROCm's libraries on the machine, and the copies that the dynamic loader uses.
-
-A torch wheel can contain a copy, the system can have another copy, and LD_LIBRARY_PATH can override both.
-"""
+"""The copies of ROCm's libraries on a machine, and the copies that the dynamic loader uses."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
 
 @dataclass(frozen=True)
 class Library:
-    """A library file, and the rule by which the loader finds the file."""
+    """A library file. ``source`` is the rule by which the loader finds the file."""
 
     path: str
     source: str
@@ -40,7 +37,7 @@ class Libraries:
 
 
 def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) -> Libraries:
-    """Return the ROCm libraries and the copies that the loader uses.
+    """Return the ROCm libraries on a machine, and the copies that the loader uses.
 
     - ``rocm.libraries``: for each name, the paths of all copies outside of torch
     - ``rocm.loader``: the copies that a program without bundled libraries loads
@@ -86,18 +83,13 @@ def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Libra
 def _for_torch(
     tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
 ) -> dict[str, Library]:
-    """Return the file that the loader finds for each ROCm library of torch.
-
-    These are the libraries that libtorch_hip.so needs, and the bundled libraries.
-
-    The loader searches RPATH (only without a RUNPATH), LD_LIBRARY_PATH (``user``), RUNPATH and ``system``.
-    """
+    """Return the file that the loader finds for each ROCm library that torch needs or bundles."""
     if not torch.for_rocm:
         return {}
     links = _links(tree, torch)
     rpath = _places(links.rpath, torch, "RPATH of libtorch_hip.so")
     runpath = _places(links.runpath, torch, "RUNPATH of libtorch_hip.so")
-    # If a library has a RUNPATH, the loader ignores the RPATH.
+    # The order of the loader. If a library has a RUNPATH, the loader ignores the RPATH.
     order = [*([] if runpath else rpath), *user, *runpath, *system]
     found: dict[str, Library] = {}
     for asked in [*links.needed, *(path.rpartition("/")[2] for path in torch.bundled.values())]:

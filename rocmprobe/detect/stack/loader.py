@@ -1,4 +1,4 @@
-"""The folders where the dynamic loader searches for ROCm's libraries, and the copies in these folders.
+"""The folders where the dynamic loader searches for ROCm's libraries.
 
 Order and formats: ld.so(8) and ldconfig(8) of glibc.
 """
@@ -24,7 +24,7 @@ _LIBRARY = library_files.pattern(
 
 
 def rocm_folders(tree: Tree) -> list[str]:
-    """Return the folders below /opt that ROCm's packages create, such as /opt/rocm and /opt/rocm-6.4.1."""
+    """Return the ROCm folders below /opt, e.g. /opt/rocm and /opt/rocm-6.4.1."""
     return [f"{OPT}/{name}" for name in tree.names(OPT) if name.startswith("rocm")]
 
 
@@ -34,16 +34,13 @@ def sdk_folders(tree: Tree, packages: str) -> list[str]:
 
 
 def copies(tree: Tree, folder: str) -> dict[str, str]:
-    """Return ROCm's libraries in a folder, each with its path.
-
-    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
-    """
+    """Return ROCm's libraries in a folder, e.g. "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0"."""
     newest = library_files.newest(tree.names(folder), _LIBRARY)
     return {library: f"{folder}/{name}" for library, name in newest.items()}
 
 
 def real(tree: Tree, path: str) -> str:
-    """Return a path with all links resolved. If the links form a loop, return the path unchanged."""
+    """Return a path with all links resolved, or the path itself if the links form a loop."""
     try:
         return tree.real(path)
     except OSError:
@@ -51,21 +48,20 @@ def real(tree: Tree, path: str) -> str:
 
 
 def library_of(name: str) -> str:
-    """Return a ROCm library's name, e.g. "libMIOpen" for "libMIOpen.so.1", or "" for another file."""
+    """Return the ROCm library of a file name, e.g. "libMIOpen" for "libMIOpen.so.1", else ""."""
     match = _LIBRARY.fullmatch(name)
     return match.group(1) if match else ""
 
 
 def user_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders of LD_LIBRARY_PATH. The loader searches these folders after an RPATH."""
+    """Return the absolute folders in LD_LIBRARY_PATH."""
     return library_files.search_path(environ.get("LD_LIBRARY_PATH", ""))
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
     """Return the folders that the loader searches last, each with its source, e.g. "/etc/ld.so.cache".
 
-    First come the folders in the loader's cache that contain a ROCm library. Without a cache, all folders of
-    /etc/ld.so.conf come first. The default folders follow.
+    Folders in the loader's cache are included only if they contain a ROCm library.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):

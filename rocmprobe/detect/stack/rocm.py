@@ -1,4 +1,4 @@
-"""Versions of ROCm, HIP and MIOpen, from installed releases, header files and the MIOpen library itself."""
+"""Versions of ROCm, HIP and MIOpen."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ ASK_SECONDS = 5.0
 def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str, Fact]:
     """Return ``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
 
-    ``rocm.installs`` has the ROCm folders below /opt, and the distribution's library folders that contain
-    libamdhip64. A distribution's version is MAJOR.MINOR in the file name of libamdhip64.
+    ``rocm.installs`` has ROCm folders below /opt, and library folders of the distribution that contain
+    libamdhip64.
     """
     installs = {**_below_opt(tree), **_of_distribution(tree)}
     rocm = _rocm_version(tree, installs)
@@ -120,7 +120,7 @@ def header_version(tree: Tree, headers: tuple[str, ...], macro: str) -> Fact:
 def read_miopen(
     tree: Tree, torch: TorchBuild, libraries: Libraries, rocm: Fact, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return the version of the MIOpen that torch loads, or that other programs load if torch has none.
+    """Return the version of the MIOpen library that torch or other programs load.
 
     - ``miopen.version_told``: the version that the library reports
     - ``miopen.version_expected``: the version that the torch wheel, MIOpen's header or the ROCm release
@@ -157,11 +157,8 @@ def _reported_version(
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """Return the MIOpen version that the torch wheel, MIOpen's header or the ROCm release implies.
-
-    In a wheel, the file name of the library has no version, so the version follows from the ROCm release for
-    which the wheel was built.
-    """
+    """Return the MIOpen version that the torch wheel, MIOpen's header or the ROCm release implies."""
+    # In a wheel, the library's file name has no version, so the ROCm release of the wheel must imply it.
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
     header = header_version(tree, _MIOPEN_HEADERS, "MIOPEN_VERSION")
@@ -173,10 +170,7 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version.
-
-    HIP's version is usually equal to the ROCm release.
-    """
+    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version."""
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 

@@ -40,8 +40,8 @@ _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 class TorchBuild:
     """A torch package on disk. ``folder`` is its path in the tree, or None if no torch was found.
 
-    ``bundled`` maps the ROCm libraries in torch/lib and in AMD's ROCm wheels to their paths. If ``preloads``,
-    torch itself loads the ``bundled`` libraries, so the dynamic loader does not search for them.
+    ``bundled`` maps the ROCm libraries in torch/lib and in AMD's ROCm wheels to their paths. If ``preloads``
+    is True, torch itself loads these libraries.
     """
 
     folder: Optional[str]
@@ -62,26 +62,27 @@ class TorchBuild:
         return f"torch is built for {kind}" if kind else self.facts.get("torch.kind", Fact()).source
 
     def shown(self, path: str) -> str:
-        """Return ``path`` relative to torch's site-packages, e.g. "torch/lib/libMIOpen.so".
+        """Return ``path`` relative to site-packages, e.g. "torch/lib/libMIOpen.so".
 
-        The full path can contain the name of a user. A path outside of site-packages stays unchanged.
+        A path outside of site-packages stays unchanged.
         """
+        # The full path can contain the name of a user.
         around = f"{PurePosixPath(self.folder).parent}/" if self.folder else ""
         return path[len(around) :] if around and path.startswith(around) else path
 
 
 @dataclass(frozen=True)
 class Python:
-    """A Python interpreter other than the running one: its version and its ``sys.path``."""
+    """A Python interpreter other than this one. ``path`` is its ``sys.path``."""
 
     version: str
     path: tuple[str, ...]
 
 
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
-    """Return the torch that ``python`` would import (default: this Python), or the torch of a recorded tree.
+    """Return the torch that ``python`` (default: this Python) would import.
 
-    The facts:
+    For a recorded tree, return the torch that the tree contains. The facts:
 
     - ``torch.version``, ``torch.path``, ``triton.version``
     - ``torch.hip``, ``torch.cuda``: the versions with which torch was built
@@ -133,7 +134,7 @@ def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
 
 
 def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Return facts about torch's installation and the packages next to torch (PEP 376, PEP 427)."""
+    """Return facts about torch's wheel and the packages next to torch (formats: PEP 376, PEP 427)."""
     around = str(PurePosixPath(folder).parent)
     metadata = next(
         (name for name in tree.names(around) if re.fullmatch(r"torch-[^-]+\.dist-info", name)), None
@@ -183,7 +184,7 @@ def _bundled(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def python_version(tree: Tree, python: Optional[Python] = None) -> Fact:
-    """Return the version of ``python``, by default of the running Python."""
+    """Return the version of ``python``, by default of this Python."""
     if not tree.own:
         return Fact(None, NOT_LOOKED_UP)
     if python:

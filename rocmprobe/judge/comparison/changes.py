@@ -1,4 +1,4 @@
-"""Differences between two runs, case by case, and the findings about them."""
+"""Cases that changed between two runs, and findings about the changes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ _QUOTED = 5
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return every case whose state differs between two runs, sorted by kind of change (the worst first),
-    then by id.
+    """Return every case whose state differs between two runs, the worst kind of change first.
 
-    ``before`` and ``after`` map the ids of cases to observed states (``baseline.states``).
+    ``before`` and ``after`` map ids of cases to states (see ``baseline.states``).
     """
     found = (
         Change(name, before.get(name), after.get(name), _kind(before.get(name), after.get(name)))
@@ -43,8 +42,6 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
-    """Return the kind of a change. A flaky case that now works does not count as fixed, because it can pass
-    by chance."""
     if before is None:
         return NEW
     if after is None:
@@ -52,12 +49,13 @@ def _kind(before: Optional[str], after: Optional[str]) -> str:
     if fails(after):
         return REGRESSION if works(before) else CHANGED
     if works(after):
+        # A flaky case that now works can have passed by chance, so it does not count as fixed.
         return MENDED if fails(before) and before != "flaky" else CHANGED
     return LOST if works(before) or fails(before) else CHANGED
 
 
 def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
-    """Return the differences between a run with these ``outcomes`` and its baseline."""
+    """Return the changes from the baseline to a run with these ``outcomes``."""
     now = states(outcomes)
     compared = len(baseline.states.keys() & now.keys())
     found = changes(baseline.states, now)
@@ -65,11 +63,9 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
 
 
 def regressions(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes that fail unexpectedly.
+    """Return the failures of cases that worked in the baseline.
 
-    With a baseline, a failure is unexpected if the case worked in the baseline. Without a baseline, a failure
-    is unexpected unless the table of known failures lists the failure. Memory use above the prediction and
-    crashes of the memory sweep are left out.
+    Without a baseline, return the failures that the table of known failures does not list.
     """
     if results.changes:
         found = {change.id for change in results.changes.of(REGRESSION)}
@@ -84,9 +80,7 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
 def unexplained_losses(lost: Iterable[Change]) -> tuple[Change, ...]:
     """Return the cases in ``lost`` (cases without a result) for which a CI job should fail.
 
-    A CI job should fail for cases on which rocmprobe itself failed, and for cases that worked before and are
-    now blocked by an earlier failure. Skipped and not applicable cases are left out, because they differ
-    between versions.
+    These are cases in which rocmprobe itself failed, and cases that worked before and are blocked now.
     """
     return tuple(
         change
@@ -115,10 +109,9 @@ def _strange(results: Results) -> str:
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
-    """Yield findings about regressions, known failures, unexpected passes, and a baseline that has too few
-    cases in common with this run.
+    """Yield findings about regressions, known failures, unexpected passes and an unsuitable baseline.
 
-    The outcomes of ``results`` must already be marked as ``xfail`` or ``xpass`` where this applies.
+    Expected failures in ``results`` must already have the state ``xfail`` or ``xpass``.
     """
     if results.changes and (strange := _strange(results)):
         yield Finding(

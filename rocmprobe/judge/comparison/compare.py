@@ -31,9 +31,8 @@ class Side:
 class Comparison:
     """The differences between two runs.
 
-    ``compared`` is the number of cases that both runs have. If a device is not the same hardware in both
-    runs, ``not_comparable`` has the reason, keyed by device. ``notes`` say which things were not compared,
-    and why.
+    ``compared`` is the number of cases that both runs have. ``not_comparable`` has the reason for each device
+    that is not compared. ``notes`` say what was not compared, and why.
     """
 
     old: Side
@@ -78,10 +77,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 
 
 def worse(comparison: Comparison) -> bool:
-    """Return True if a CI job should fail.
-
-    Reasons are regressions, lost results, more time or memory, and devices or cases that cannot be compared.
-    """
+    """Return True if a CI job should fail: the new run is worse, or the runs cannot be compared."""
     slower = _changed_as(comparison, MORE)
     lost = unexplained_losses(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
@@ -89,10 +85,7 @@ def worse(comparison: Comparison) -> bool:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return the result in one line, such as "1 regression, 2 fixed, 1 setting slower" or "no change".
-
-    Cases that only one run tested are not counted.
-    """
+    """Return the result in one line, such as "1 regression, 2 fixed, 1 setting slower" or "no change"."""
     parts = [_count(comparison, kind) for kind in KINDS if kind not in (NEW, MISSING) and comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
         found = _changed_as(comparison, word)
@@ -111,11 +104,8 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _alone(each: Measured) -> bool:
-    """Return True if ``each`` is the time of a single problem.
-
-    Single times are unreliable: in a third of comparisons without any change, a single time differs
-    (benchmarks/results/compare.json).
-    """
+    """Return True if ``each`` is the time of a single problem."""
+    # In a third of comparisons without any change, a single time differs (benchmarks/results/compare.json).
     return bool(each.id) and each.kind != "memory"
 
 
@@ -164,10 +154,8 @@ def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
 
 
 def _not_comparable_reason(old: Results, new: Results, device: str) -> str:
-    """Return the reason why ``device`` is not compared, or "" if it is the same hardware in both runs.
-
-    The reason contains no text from the results, which can come from an untrusted source.
-    """
+    """Return why ``device`` cannot be compared, or "" if both runs used the same hardware."""
+    # The reason contains no text from the results, which can come from an untrusted source.
     if old.simulated != new.simulated:
         one_is_real = not (old.simulated and new.simulated)
         return "a simulated machine and a real one" if one_is_real else "different simulated machines"

@@ -43,9 +43,9 @@ ABSENT = "(absent)"
 class Difference:
     """One difference between two environments.
 
-    ``name`` is a dotted path: ``rocmprobe``, ``options.level``, ``facts.torch.version``, ``gpus.0.name``,
-    ``variables.MIOPEN_FIND_MODE``, ``settings.default.env.NAME``, ``library.cuda:0.torch``. ``before`` and
-    ``after`` are JSON values, or "(absent)" if a run lacks the name.
+    ``name`` is a dotted path, e.g. ``options.level``, ``facts.torch.version`` or
+    ``settings.default.env.NAME``. ``before`` and ``after`` are JSON values, or "(absent)" if a run lacks the
+    name.
     """
 
     name: str
@@ -54,12 +54,10 @@ class Difference:
 
 
 def differences(old: Results, new: Results) -> tuple[Difference, ...]:
-    """Return the differences between the environments of two runs, sorted by part: rocmprobe first, settings
-    last.
+    """Return the differences between the environments of two runs.
 
-    These are left out: facts that always change (temperatures, clocks, memory use, the kernel log), cache
-    sizes, and hashes of redacted names. Also leave out facts and libraries that only one run measured, and
-    settings that only one run tried.
+    Leave out facts that always change, such as temperatures. Leave out facts, libraries and settings that
+    only one run has.
     """
     tried = {each.name for each in old.settings} & {each.name for each in new.settings}
     before, after = dict(_described(old, tried)), dict(_described(new, tried))
@@ -100,12 +98,12 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
 
 
 def _libraries(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield (name, version) of the vendor libraries of each device. A library that was loaded under the
-    setting ``cpu`` belongs to the CPU, even if the run is about a GPU."""
+    """Yield (name, versions) of the vendor libraries, with names such as "library.cpu.torch"."""
     places = {setting.name: setting.device for setting in results.settings}
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:
         if trial.library:
+            # Under the setting cpu, the library runs on the CPU, even if the run is about a GPU.
             place = places.get(trial.setting) or trial.device
             loaded.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
     for name, versions in loaded.items():

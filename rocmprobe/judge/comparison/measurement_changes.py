@@ -1,8 +1,7 @@
-"""Comparison of times and amounts of memory between two runs. Only differences larger than the noise count.
+"""Comparison of times and memory between two runs, without differences that are only noise.
 
-Even if nothing changed, times of two runs differ: single times scatter, and the device runs at another speed
-(e.g. other clocks). The scatter is the spread of the ratios (new / old time) of several problems. The
-device's speed is known from a matrix product and a copy, which were timed alternately with the convolutions.
+Noise in times is estimated from the ratios (new / old time) of several problems. A change of the device's own
+speed (e.g. other clocks) is measured with a matrix product and a copy.
 """
 
 from __future__ import annotations
@@ -49,15 +48,14 @@ _MOST = 2**60
 
 @dataclass(frozen=True)
 class Measured:
-    """The difference of one measurement under one setting between two runs.
+    """The change of a measurement under one setting between two runs.
 
-    ``kind`` is "time", "first call", "new size" or "memory". ``what`` is the key in ``Outcome.timings`` or
-    ``Outcome.memory``, or "all" for all times of a setting. ``ratio`` is new over old: the geometric mean
-    over ``problems`` problems. Within the noise, the ratio is between ``least`` and ``most``.
+    ``kind`` is "time", "first call", "new size" or "memory". ``what`` is a key of ``Outcome.timings`` or
+    ``Outcome.memory``, or "all" for all times of a setting. ``ratio`` is the geometric mean of new / old over
+    ``problems`` problems. Within the noise, the ratio is between ``least`` and ``most``.
 
-    ``told`` is "more", "less", or "too noisy" (the ratio is not close to 1, but noise can explain this). If
-    the measurement is about a single problem, ``id`` is the id of its outcome, else "". Memory is always
-    compared for single problems.
+    ``told`` is "more", "less" or "too noisy". ``id`` is the outcome's id, or "" if the ratio is about a whole
+    setting.
     """
 
     device: str
@@ -77,8 +75,8 @@ class Measured:
 class Measurements:
     """The changed measurements of two runs.
 
-    ``times`` is the number of times that were compared, and ``amounts`` the number of amounts of memory.
-    ``drift`` maps each device to the factor, 1 or more, by which the device's speed may have changed.
+    ``times`` and ``amounts`` are the numbers of compared times and memory amounts. ``drift`` maps each device
+    to the factor, 1 or more, by which the device's speed may have changed.
     """
 
     times: int = 0
@@ -110,12 +108,10 @@ class _Pair:
 def measured(
     old: Iterable[Outcome], new: Iterable[Outcome], elsewhere: Mapping[str, str] = {}
 ) -> Measurements:
-    """Return the changes of all measurements that both runs have.
+    """Return the measurements that changed, from outcomes that work in both runs.
 
-    For each device, the order is: times of settings, memory, times of single problems.
-
-    Both runs must have used the same devices. ``elsewhere`` maps settings to ``Setting.device`` if they do
-    not run on the requested device. Only outcomes that work in both runs are compared.
+    Both runs must have used the same devices. ``elsewhere`` maps a setting to its device if this is not the
+    requested device.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -150,10 +146,8 @@ def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
 
 
 def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
-    """Return the time of the first call in several processes: median, smallest and largest.
-
-    With so few processes, the smallest and the largest time replace the percentiles.
-    """
+    """Return the median, smallest and largest time of the first call in several processes."""
+    # There are too few processes for percentiles.
     value, least, most = (time_of(outcome.timings.get(f"{what}{end}")) for end in ("", "_min", "_max"))
     if value is None or least is None or most is None or not least <= value <= most:
         return None
@@ -166,15 +160,13 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 
 
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
-    """Return the factor by which the device's speed may have changed between two runs.
-
-    Return the largest factor of any setting, because a disturbance can also slow down other settings.
-    """
+    """Return the largest factor by which the device's speed may have changed under any setting."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
         factor = drift(old.timings, new.timings)
         if measure_roof(old.timings) and measure_roof(new.timings) and math.isfinite(factor):
             found.setdefault((old.device, old.driver, old.setting), []).append(math.log(factor))
+    # A disturbance can also have slowed down settings in which it is not visible.
     return math.exp(max(map(fmean, found.values()))) if found else None
 
 
@@ -225,8 +217,7 @@ def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
 
 
 def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return (variance of the values about the mean of their group, degrees of freedom), pooled over all
-    groups."""
+    """Return (variance within the groups, degrees of freedom), pooled over all groups."""
     degrees = sum(len(group) - 1 for group in groups)
     squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
     return squares / max(degrees, 1), degrees
@@ -235,8 +226,7 @@ def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 def _student(chance: float, degrees: int) -> float:
     """Return the quantile ``chance`` of Student's t distribution.
 
-    A normal distribution would be too narrow, because few values are used to estimate the scatter. Source:
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
     z = NormalDist().inv_cdf(chance)
     return (
@@ -256,8 +246,8 @@ def _classify(found: Ratio, worth: float, sure: bool = True) -> str:
 def _far_off(
     pairs: Sequence[_Pair], drifted: Optional[float], reported: Sequence[Measured]
 ) -> Iterator[Measured]:
-    """Yield the single problems whose time changed far more than the times of other problems, in settings
-    that did not change."""
+    """Yield single problems whose time changed far more than the times of other problems."""
+    # Settings that changed as a whole are reported already.
     known = {(each.device, each.driver, each.setting) for each in reported if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:
@@ -275,14 +265,11 @@ def _far_off(
 
 
 def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
-    """Yield the amounts of memory that changed.
-
-    Each amount is compared alone, without statistics, because memory use does not vary within a run, and
-    because few problems are tested.
-    """
+    """Yield the amounts of memory that changed."""
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
             value = after / before
+            # Without statistics: memory use does not vary within a run, and few problems are tested.
             change = _classify(Ratio(value, value, value), _WORTH["memory"])
             if change:
                 place = (old.device, old.driver, old.setting, "memory", what)

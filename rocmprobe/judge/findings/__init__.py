@@ -1,1 +1,1 @@
-"""Findings: each says what is wrong, in which layer of the software, and why."""
+"""Findings about a run. Each finding says what is wrong, and in which software layer."""

@@ -1,7 +1,4 @@
-"""Rules about the sensors of GPUs: findings of a run, and alarms during a run.
-
-Findings about heat need several samples in a row.
-"""
+"""Rules about GPU sensors, for findings after a run and for alarms during a run."""
 
 from __future__ import annotations
 
@@ -80,15 +77,13 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 
 
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
-    """Return True if ``holds`` is true for enough consecutive samples (see ``is_sustained``).
-
-    A sample missing from the results interrupts the sequence.
-    """
+    """Return True if ``holds`` is true for enough consecutive samples (see ``is_sustained``)."""
     stretch: list[float] = []
     last = -1
     for number, second, moment in zip(
         device.numbers or range(len(device.seconds)), device.seconds, device.moments()
     ):
+        # A sample missing from the results interrupts the sequence.
         if number != last + 1:
             stretch = []
         last = number
@@ -159,11 +154,8 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 
 
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
-    """Return a text with the clocks if heat lowers the clock, else "".
-
-    The driver's throttling status is used only at the temperature limit, because an idle RX 7600S reported
-    this status at 54 degrees.
-    """
+    """Return the evidence that heat lowers the clock, or "" if there is none."""
+    # Only at the temperature limit: an idle RX 7600S reported this status at 54 degrees.
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
         return f"the driver reports it in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
@@ -200,11 +192,7 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """Yield a finding if other programs use much GPU memory, or if GPU memory is full.
-
-    Memory that is in use from the first to the last sample is attributed to other programs. The run itself
-    fills the memory on purpose to find the largest batch, so full memory is only information.
-    """
+    """Yield a finding if other programs use much GPU memory, or if GPU memory is full."""
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
     if used is None or used.min is None or used.max is None or not is_sustained(seen):
@@ -213,6 +201,7 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     if max(least, most) > 1:
         return
     evidence = (f"{least:.0%} to {most:.0%} of {limit.value / 2**30:.3g} GiB in use", _from(limit))
+    # Memory that is in use from the first to the last sample belongs to other programs.
     if least >= _VRAM_TAKEN:
         yield _finding(
             device, "vram-taken", suffix, "warning", "vram-oom",
@@ -230,11 +219,7 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """Yield a finding if a card draws as much power as its cap allows.
-
-    A power cap is no fault, but it explains why the clock is not higher. Power oscillates, so this rule uses
-    the fraction of busy samples that are at the cap, not consecutive samples.
-    """
+    """Yield a finding if a card draws as much power as its cap allows."""
     limit = device.limits["power_w"]
     busy = [
         (at, each)
@@ -242,6 +227,7 @@ def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
         if each.get("busy_percent", 0.0) >= _BUSY and "power_w" in each
     ]
     capped = [(at, each) for at, each in busy if each["power_w"] >= _AT_CAP * limit.value]
+    # Power oscillates, so the samples at the cap need not be consecutive.
     if is_sustained([at for at, _ in capped]) and 2 * len(capped) >= len(busy):
         yield _finding(
             device, "power-cap", suffix, "info", "benign-warning",

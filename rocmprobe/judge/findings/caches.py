@@ -1,7 +1,6 @@
-"""Findings about caches whose kernels were compiled for another chip or version, or are known to be
-miscompiled.
+"""Findings about caches with kernels for another chip or version, or with miscompiled kernels.
 
-rocmprobe moves no files. Each finding contains the command that moves them.
+rocmprobe moves no files. Each finding contains a command that moves the cache away.
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ def caches(results: Results) -> Iterator[Finding]:
 
 
 def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[Finding]:
-    """Yield a finding about the cache of Triton or Inductor.
-
-    The keys of these caches do not contain everything on which a kernel depends. So a cached kernel can be
-    wrong for this machine.
-    """
+    """Yield a finding if the cache of Triton or Inductor has kernels that are wrong for this machine."""
+    # The keys of these caches do not contain everything on which a kernel depends.
     cache: Mapping[str, Any] = fact.value
     path = str(cache["path"])
     evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
@@ -72,8 +68,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the source (a URL) of a report that kernels for these chips are miscompiled, or "" if there is
-    none."""
+    """Return chips and source of a report about miscompiled kernels for ``isas``, or ""."""
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
         if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):
@@ -126,8 +121,7 @@ def _base_isa(isa: Optional[str]) -> str:
 
 
 def _base(version: Optional[str]) -> str:
-    """Return a version without its local part (such as +rocm6.2), because caches store versions in this
-    form."""
+    """Return a version without its local part, such as +rocm6.2."""
     return str(version or "").partition("+")[0]
 
 
@@ -141,11 +135,9 @@ def _moving(path: str) -> str:
 
 
 def _moving_files(paths: Sequence[str]) -> str:
-    """Return the shell command that moves the files at ``paths`` away.
-
-    The command appends ``*`` to each path, because a database in use has extra files with the same beginning.
-    """
+    """Return the shell command that moves the files at ``paths`` away."""
     folder = "~/miopen-$(date +%F)"
+    # A database in use has extra files whose names begin with its path, so append "*".
     words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
     more = " (and those that the command `rocmprobe detect` names then)" if len(paths) > _LISTED else ""
     return f"`mkdir -p {folder} && mv {words} {folder}/`{more}"

@@ -1,4 +1,4 @@
-"""Findings about convolution in the vendor library: where it fails, and which settings work instead."""
+"""Findings about convolution in the vendor library."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
-    """Yield a finding if convolution fails under ``default`` in float32. If float32 was not tested, use the
-    first tested dtype instead."""
+    """Yield a finding if convolution in float32 fails under ``default``.
+
+    If float32 was not tested, use the first tested dtype.
+    """
     for dtype in dtypes(results)[:1]:
         settings = vendor_library_assessments(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
@@ -129,9 +131,9 @@ def _evidence(default: Assessment) -> tuple[str, ...]:
 
 
 def other_dtypes(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each dtype that fails under ``default``, if float32 works under ``default``.
+    """Yield a finding for each dtype that fails under ``default`` although float32 works.
 
-    If float32 was not tested, the first tested dtype replaces float32.
+    If float32 was not tested, the first tested dtype must work instead.
     """
     first, *others = dtypes(results) or ("float32",)
     holds = {
@@ -159,7 +161,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Yield a finding about problems of the problem matrix that fail under ``default``."""
+    """Yield a finding if problems of the problem matrix fail under ``default``."""
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)

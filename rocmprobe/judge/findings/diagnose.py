@@ -66,13 +66,13 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
 
 
 def resume(results: Results) -> str:
-    """Return the command that continues an interrupted run, with the run's folder as the user typed it."""
+    """Return the command that continues an interrupted run."""
     folder = results.options.get("folder")
     return f"rocmprobe run --resume {shlex.quote(str(folder))}" if folder else "rocmprobe run --resume"
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Return ``finding``. If the installation is at fault, the repair precedes the advice."""
+    """Return ``finding``, with a repair before the advice if the installation is at fault."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
@@ -97,7 +97,7 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """Yield a finding about the lowest failing rung (group of checks)."""
+    """Yield findings about the lowest group of checks (rung) that fails."""
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32
@@ -141,9 +141,9 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
 
 
 def _step(results: Results, check: str, severity: str, title: str, advice: str) -> Iterator[Finding]:
-    """Yield a finding if the training check of a small network fails under ``default``.
+    """Yield a finding if ``check`` fails under ``default``.
 
-    ``title`` can contain the placeholders {library} and {dtypes} (failing dtypes).
+    ``title`` can contain the placeholders {library} and {dtypes}.
     """
     broken = failed(_of_default(results, check))
     if broken:
@@ -154,10 +154,9 @@ def _step(results: Results, check: str, severity: str, title: str, advice: str) 
 
 
 def _training_step(results: Results) -> Iterator[Finding]:
-    """Yield a finding if the training step fails under ``default``, or under other settings if ``default``
-    has no result.
+    """Yield a finding if the training step fails under ``default``.
 
-    The training step runs only if each of its layers passed alone.
+    If ``default`` has no result, use the outcomes under other settings.
     """
     asked = [outcome for outcome in results.outcomes if outcome.check == "training-step"]
     by_default = [outcome for outcome in asked if outcome.setting == "default"]
@@ -184,10 +183,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
-    """Yield a finding if the gradients of combined layers are wrong.
-
-    The check runs only if each direction of convolution is correct alone, so the combination is at fault.
-    """
+    """Yield a finding if the gradients of combined layers are wrong."""
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -395,5 +391,5 @@ def _partial(results: Results) -> Iterator[Finding]:
 
 
 def act_on(results: Results) -> bool:
-    """Return True if the user should act: some finding is more severe than information."""
+    """Return True if a finding is more severe than "info"."""
     return any(finding.severity != "info" for finding in results.findings)

@@ -1,5 +1,4 @@
-"""Pairs of facts from two sources that should agree but do not, e.g. the numbers of GPUs according to KFD and
-to torch."""
+"""Facts on which two sources disagree, e.g. the number of GPUs according to KFD and to torch."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ Disagreement = tuple[str, Fact, Fact]
 
 
 def disagreements(machine: Machine) -> list[Disagreement]:
-    """Return each pair of facts that should agree but do not."""
+    """Return the facts on which two sources disagree."""
     return [
         *_library_versions(machine),
         *_device_counts(machine),
@@ -24,8 +23,7 @@ def disagreements(machine: Machine) -> list[Disagreement]:
 
 
 def some_hidden(machine: Machine) -> bool:
-    """Return True if an environment variable such as HIP_VISIBLE_DEVICES restricts the GPUs that a program
-    sees."""
+    """Return True if a variable such as HIP_VISIBLE_DEVICES restricts the visible GPUs."""
     return any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
 
 

@@ -1,5 +1,4 @@
-"""Findings from cases that both drivers ran: through PyTorch (torch), and through MIOpen without PyTorch
-(capi). The two outcomes show whether PyTorch or MIOpen is at fault."""
+"""Findings from cases that ran in PyTorch (driver torch) and also without PyTorch (driver capi)."""
 
 from __future__ import annotations
 
@@ -42,10 +41,9 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return a finding that says that the cases in ``found`` fail in PyTorch and pass without PyTorch.
+    """Return the finding that the cases in ``found`` fail only in PyTorch.
 
-    ``beyond`` are cases that pass without PyTorch and did not run in PyTorch because an earlier failure
-    blocks them.
+    ``beyond`` are cases that pass without PyTorch and were blocked in PyTorch.
     """
     outcomes = tuple(by_torch for by_torch, _ in found)
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
@@ -79,8 +77,10 @@ def _copies(results: Results) -> tuple[str, ...]:
 
 
 def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
-    """Yield ``findings``. To the finding that native convolution fails, add the cases that also fail without
-    PyTorch."""
+    """Yield ``findings``, with more evidence in the finding "native-convolution".
+
+    The added evidence names cases that also fail without PyTorch.
+    """
     asked = [pair for pair in pairs(results) if pair[0].check == "convolution"]
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:
@@ -93,10 +93,7 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
 
 
 def two_copies(results: Results) -> Iterator[Finding]:
-    """Yield a finding if a process loaded two copies of one library.
-
-    A call to one copy can then use handles and memory of the other copy.
-    """
+    """Yield a finding if a process loaded two copies of one library."""
     copies = {
         f"{trial.driver}, {trial.setting}: {', '.join(paths)}": name
         for trial in results.trials
@@ -113,7 +110,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
 
 
 def other_isa(results: Results) -> Iterator[Finding]:
-    """Yield a finding if HIP reports another chip for a device than the other sources of facts."""
+    """Yield a finding if HIP and other sources report different chips for a device."""
     reported = results.machine.value("capi.devices")
     asked = {
         (each.device, each.effective_isa)

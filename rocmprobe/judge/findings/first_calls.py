@@ -1,5 +1,4 @@
-"""First calls of convolutions: their duration under each setting, the time that caches save in new processes,
-and the cost of changing input sizes."""
+"""First calls of convolutions: their duration in new processes and with new input sizes."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """Seconds of the first call in ``starts`` processes: the median, the smallest and the largest."""
+    """Seconds of the first call: median, smallest and largest over ``starts`` processes."""
 
     median: float
     least: float
@@ -45,8 +44,8 @@ class FirstCalls:
 class StartUp:
     """First calls of one problem under one setting.
 
-    ``cold`` are calls with empty databases and caches, ``warm`` are calls with filled databases and caches.
-    ``steady`` is the median of later calls in seconds.
+    ``cold`` are calls with empty databases and caches, ``warm`` are calls with filled ones. ``steady`` is the
+    median of later calls in seconds.
     """
 
     device: str
@@ -58,11 +57,7 @@ class StartUp:
 
     @property
     def cache_survives(self) -> Optional[bool]:
-        """Return True if every first call with filled caches was faster than every first call with empty
-        caches.
-
-        Return None if ``cold`` or ``warm`` has fewer than two starts.
-        """
+        """True if filled caches made every first call faster, or None if there are too few calls."""
         if min(self.cold.starts, self.warm.starts) < _ENOUGH_STARTS:
             return None
         return self.warm.largest < self.cold.least
@@ -94,11 +89,9 @@ def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
 
 
 def slow_first_calls(results: Results) -> Iterator[Finding]:
-    """Yield a finding if a first call takes many seconds under ``default`` and far fewer seconds under
-    another correct setting.
-
-    Yield nothing on a simulated machine, because the simulation times another library on another device.
-    """
+    """Yield a finding if a first call is slow under ``default`` and much faster under another correct
+    setting."""
+    # The simulation times another library on another device.
     if results.simulated:
         return
     found = [each for each in start_ups(results) if each.device == device_of(results)]
@@ -149,11 +142,10 @@ def _kept(default: StartUp) -> str:
 
 @dataclass(frozen=True)
 class NewSizes:
-    """Cost of calls with new input sizes under one setting, in seconds per call.
+    """Seconds of calls with input sizes that are new to the process.
 
-    An input size is new if the process has not yet called the network with it. ``new`` is the mean time over
-    ``sizes`` new sizes, ``largest`` is the longest of these times, and ``known`` is the time of a call with a
-    size that is not new.
+    ``new`` is the mean over ``sizes`` new sizes, and ``largest`` the maximum. ``known`` is the time of a call
+    with a known size.
     """
 
     device: str
@@ -176,7 +168,7 @@ class NewSizes:
 
 
 def new_sizes(results: Results) -> list[NewSizes]:
-    """Return the cost of calls with new input sizes for each setting that was measured."""
+    """Return the cost of new input sizes under each setting that was measured."""
     return [found for outcome in results.outcomes if (found := _new_sizes(outcome))]
 
 
@@ -193,10 +185,9 @@ def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
 
 
 def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
-    """Return the costs of new input sizes under the fastest setting and under the setting ``than``.
+    """Return the costs of new input sizes under the fastest correct setting and under the setting ``than``.
 
-    Consider only settings with correct forward convolutions. Return None if the fastest setting is not much
-    faster than ``than``, or if ``than`` was not measured.
+    Return None if no correct setting is known to be much faster than ``than``.
     """
     found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
     right = [
@@ -253,8 +244,7 @@ IN_WORDS = "input sizes that keep changing"
 def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
     """Return the entry of ``Recommendation.per`` for programs whose input sizes keep changing.
 
-    ``chosen`` is the setting recommended for inference. Return {} if nothing was measured, or if no setting
-    is much faster than ``chosen``.
+    Return {} if no setting is known to be much faster than ``chosen``, the setting recommended for inference.
     """
     better = quickest(results, dtype, chosen)
     if better is None:
@@ -269,8 +259,7 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 
 
 def changing_sizes_sentence(results: Results, dtype: str, chosen: Optional[str]) -> str:
-    """Return a sentence that recommends a setting for changing input sizes, or "" if ``quickest`` finds no
-    setting.
+    """Return a sentence that recommends a setting for changing input sizes, or "".
 
     The sentence begins with a space.
     """

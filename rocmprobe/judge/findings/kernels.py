@@ -21,10 +21,9 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 
 
 def kernels(results: Results) -> Iterator[Finding]:
-    """Yield a finding with a fix for each check that fails under ``default`` and has a known explanation.
+    """Yield a finding for each check that fails under ``default`` and has an ``explanation``.
 
-    Also yield a finding for each failing check in the group "primitives" that tests no layer and no kind of
-    convolution.
+    Failing operators (not layers) in the group "primitives" get a finding, too.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")
@@ -73,10 +72,8 @@ def _finding(
 
 
 def _with_new_caches(curing: Setting) -> str:
-    """Return a clause with commands that set new cache folders, or "" if ``curing`` needs no new folders.
-
-    Kernels in the old folders would still have the fault.
-    """
+    """Return a clause with commands that set new cache folders, or "" if none are needed."""
+    # Kernels in the old folders would still have the fault.
     exports = [
         f'`export {name}="$HOME/.cache/{curing.name}/{name.lower()}"`' for name in new_caches(curing.env)
     ]
@@ -84,8 +81,7 @@ def _with_new_caches(curing: Setting) -> str:
 
 
 def additional_changes(results: Results) -> tuple[str, ...]:
-    """Return one line for each change, e.g. an environment variable, that a program needs in addition to the
-    recommended setting."""
+    """Return one line for each change that a program needs in addition to the recommended setting."""
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
     needed = [name for name, about in explained.items() if about.needed]
     return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
@@ -104,10 +100,7 @@ def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
 
 
 def missing_backends(results: Results) -> Iterator[Finding]:
-    """Yield a finding if torch was built without a fused attention kernel for the chip.
-
-    PyTorch then computes attention correctly with separate products, which need more memory.
-    """
+    """Yield a finding if torch was built without a fused attention kernel for the chip."""
     asked = tuple(
         each
         for each in results.outcomes

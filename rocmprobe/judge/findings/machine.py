@@ -1,4 +1,4 @@
-"""Findings from facts: problems of a machine that are visible before any check runs."""
+"""Findings from facts about the machine, without any check."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _deep(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """Yield a finding about GPUs that amdgpu drives but KFD (the compute part of amdgpu) does not list."""
+    """Yield a finding about GPUs that amdgpu drives but its compute interface (KFD) does not list."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
     # A container that may use only some GPUs cannot open the device nodes of the other GPUs.
@@ -353,11 +353,7 @@ def _short(fact: Fact) -> str:
 
 
 def _other_libraries(results: Results) -> Iterator[Finding]:
-    """Yield findings about packages and torch switches that can make PyTorch use hipDNN or hipBLASLt for some
-    operators.
-
-    rocmprobe does not test hipDNN, and hipBLASLt may lack code for the chip.
-    """
+    """Yield findings about packages and torch switches that send operators to hipDNN or hipBLASLt."""
     machine = results.machine
     for package, version in (machine.value("torch.reroutes") or {}).items():
         yield Finding(
@@ -433,8 +429,7 @@ def machine_findings(machine: Machine) -> tuple[Finding, ...]:
 
 
 def older_than_the_chip(results: Results) -> Iterator[Finding]:
-    """Yield findings if Linux or ROCm was released before it supported the chip, unless the chip is known
-    to work."""
+    """Yield findings if Linux or ROCm is too old to support the chip."""
     machine, seen = results.machine, set()
     for gpu in machine.amd_gpus:
         asked = of_machine(machine, gpu)
@@ -485,7 +480,7 @@ def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
 
 
 def _severity(gpu: Gpu) -> str:
-    """Return "info" for an integrated GPU, which users seldom want to use for computing, else "warning"."""
+    """Return "info" for an integrated GPU, else "warning"."""
     return "info" if gpu.apu.value else "warning"
 
 

@@ -1,5 +1,4 @@
-"""Findings about layers other than plain convolution: in the vendor library, in PyTorch's own kernels, and
-on several GPUs."""
+"""Findings about layers other than plain convolution, and about training on several GPUs."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def joined(words: Sequence[str]) -> str:
 
 
 def layer_outcomes(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
-    """Return the float32 outcomes of each layer other than convolution under ``setting``, keyed by the
-    layer's name in words, e.g. "batch norm"."""
+    """Return the float32 outcomes under ``setting``, keyed by layer, e.g. "batch norm"."""
     return {
         layer.words: tuple(
             outcome
@@ -113,9 +111,9 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return a sentence that convolution fails if the layers ``words`` run outside the library ``name``.
+    """Return a sentence that ``convolution`` fails if the layers ``words`` run outside the library ``name``.
 
-    ``convolution`` is a text, e.g. "Convolution in MIOpen".
+    ``convolution`` is the subject of the sentence, e.g. "Convolution in MIOpen".
     """
     return f"{convolution} fails here with {words} outside {name}: {quoted(against, 1)[0]}."
 
@@ -132,11 +130,7 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 
 
 def controls(results: Results) -> Iterator[Finding]:
-    """Yield one finding about operators that never use the vendor library.
-
-    If only operators of the operator sweep fail, the finding is a warning, because few programs call these
-    operators.
-    """
+    """Yield a finding if operators that never use the vendor library fail."""
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
     )
@@ -149,6 +143,7 @@ def controls(results: Results) -> Iterator[Finding]:
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
     yield Finding(
         "controls",
+        # Few programs call the operators of the operator sweep.
         "error" if any(outcome.operator is None for outcome in single) else "warning",
         cause,
         layer,
@@ -183,11 +178,7 @@ _WORDS = {
 
 
 def models(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each network that does not train correctly under ``default``.
-
-    A network runs only if its layers passed alone. A failure under autocast is reported only if the network
-    trains correctly in float32.
-    """
+    """Yield a finding for each network that does not train correctly under ``default``."""
     for check in MODELS:
         broken = failed(
             outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")

@@ -1,5 +1,4 @@
-"""Findings about machines with an integrated GPU and a graphics card: which GPU programs use, and how to
-hide the integrated one."""
+"""Findings about machines with an integrated GPU and a graphics card."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _CAUSE, _LAYER = "integrated-gpu-first", "user-env"
 
 
 def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
-    """Yield a finding if programs see the integrated GPU first, alone, or together with a card."""
+    """Yield a finding if programs can see an integrated GPU although the machine has a card."""
     machine = results.machine
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     cards = [gpu for gpu in listed if not in_processor(gpu)]

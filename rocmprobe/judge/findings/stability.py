@@ -67,7 +67,7 @@ def read_soak(outcome: Outcome) -> Soak:
 
 
 def sentence(outcome: Outcome, results: Results) -> str:
-    """Return the verdict of a soak test in one sentence."""
+    """Return the verdict of a soak test as text."""
     return f"{_verdict(outcome)}{'' if _on_gpu(outcome, results) else ' The CPU was tested, not a GPU.'}"
 
 
@@ -113,8 +113,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def stability(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each soak test that has a result. If the device is stable, the finding is only
-    information."""
+    """Yield a finding for each soak test that has a result."""
     soaks = [each for each in results.outcomes if each.check == CHECK and (each.learned or each.numerics)]
     for outcome in soaks:
         soak = read_soak(outcome)

@@ -1,5 +1,4 @@
-"""Results of the solver sweep, in which each of MIOpen's solvers runs alone: which solvers are faulty, how
-they fail, and how to disable them."""
+"""Results of the solver sweep, in which each of MIOpen's solvers runs alone."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def solver_class(outcome: Outcome) -> str:
 
 
 def summary(results: Results) -> str:
-    """Return a sentence with the number of applicable solvers and the failing solvers, or "" if none is
-    applicable."""
+    """Return a sentence about the applicable and the failing solvers, or "" if no solver applies."""
     outcomes = of_sweep(results)
     found = sweep_result(outcomes)
     applying = found.faulty.union(*found.sound.values())
@@ -72,8 +70,7 @@ def _does(name: str, broken: Iterable[Outcome]) -> str:
 
 
 def faulty_solvers(results: Results) -> Iterator[Finding]:
-    """Yield a finding about the solvers that fail alone. If ``default`` works, the finding is only
-    information."""
+    """Yield a finding if solvers fail when they run alone."""
     broken = failed(of_sweep(results))
     if not broken:
         return

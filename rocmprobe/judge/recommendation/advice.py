@@ -1,5 +1,4 @@
-"""Advice on faults that no setting fixes, e.g. to install another build of PyTorch, to change permissions, or
-to use another PCIe slot."""
+"""Advice on faults that no setting fixes, e.g. to install another build of PyTorch."""
 
 from __future__ import annotations
 
@@ -36,11 +35,9 @@ _HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
 def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
-    """Return the steps that the user should take in addition to the recommended configuration, the most
-    direct fixes first.
+    """Return the steps that the user should take in addition to the recommended configuration.
 
-    Each step has ``title``, ``text`` and ``source``. The order is: platform fixes, releases that are known to
-    fail on this chip, builds with code for this chip.
+    Each step has ``title``, ``text`` and ``source``.
     """
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())

@@ -1,5 +1,4 @@
-"""Configuration for the user to copy: environment variables, Python lines, and changes that layers other than
-convolution need."""
+"""Configuration for the user to copy: environment variables, Python lines and notes about layers."""
 
 from __future__ import annotations
 
@@ -45,16 +44,14 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:
-    """Return the configuration of the setting ``best``, with the changes that layers other than convolution
-    need."""
+    """Return the configuration of ``best``, with the changes that layers other than convolution need."""
     besides = () if best.setting.device == "cpu" else additional_changes(results)
     clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
     return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
 
 
 def of_setting(results: Results, setting: Setting) -> Configuration:
-    """Return the variables and Python lines that apply ``setting`` to a user's program on the tested
-    machine."""
+    """Return the variables and Python lines that apply ``setting`` to a user's program."""
     # A program on the CPU needs neither an override nor a choice of GPU.
     override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
     return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
@@ -67,10 +64,7 @@ def needs_clean_databases(results: Results, setting: Setting) -> bool:
 
 
 def isa_override(results: Results) -> dict[str, str]:
-    """Return the environment variables of the ISA override that was set during the run.
-
-    These variables are part of every recommendation, because nothing was tested without them.
-    """
+    """Return the environment variables of the ISA override that was set during the run."""
     return {
         name: str(fact.value)
         for name, fact in results.machine.variables.items()
@@ -81,11 +75,11 @@ def isa_override(results: Results) -> dict[str, str]:
 def chosen_gpu(results: Results) -> dict[str, str]:
     """Return the environment variables that restrict a program to the GPU that the run chose automatically.
 
-    Return {} if this GPU has the index 0, because programs use device 0 by default. Return {} on a simulated
-    machine, because simulated indices do not exist on the real machine.
+    Return {} if programs use this GPU by default, or if the machine is simulated.
     """
     device = device_of(results) or ""
     number = device.partition(":")[2]
+    # Indices of simulated GPUs do not exist on the real machine.
     if results.simulated or results.options.get("device") not in ("auto", "all") or number in ("", "0"):
         return {}
     gpu = next((each for each in results.machine.amd_gpus if str(each.index.value) == number), None)
@@ -151,8 +145,8 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
 def unusable(configuration: Configuration) -> str:
     """Return the reason why a configuration read from a file is unsafe to apply, or "" if it is safe.
 
-    Names must be names of environment variables. Values must be one line of printable ASCII. No Python line
-    may look like a command to a GitHub job ("::", "##[").
+    Each name must be the name of an environment variable. Each value must be one line of printable ASCII.
+    Python lines must not look like commands to a GitHub job ("::", "##[").
     """
     for name, value in configuration.env.items():
         if not VARIABLE_NAME.fullmatch(name):

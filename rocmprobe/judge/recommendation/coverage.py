@@ -22,8 +22,7 @@ _DIRECTIONS = {
 
 
 def confidence(results: Results, best: Optional[Assessment]) -> str:
-    """Return a text with the number of tests behind the recommendation, and caveats, e.g. "the run is
-    incomplete"."""
+    """Return a text with the number of tests behind the recommendation, and with caveats."""
     missing = _missing(results)
     rest = f"; {missing} test(s) of the run have no result" if missing else ""
     if results.simulated:
@@ -43,12 +42,11 @@ def confidence(results: Results, best: Optional[Assessment]) -> str:
 def confidence_level(results: Results) -> str:
     """Return "high", "medium" or "low", according to how much the run tested.
 
-    The level is "high" if the run has all of these qualities, and "medium" if it has two of them:
+    The level is "high" if the run has all three qualities, and "medium" if it has two:
 
-    - complete: the run was not interrupted, and every case has a result
-    - broad: no ``--only``, ``--skip`` or ``--problem``, and either a level of standard or above, or
-      ``--shapes``
-    - real: PyTorch ran on the device itself, not on a simulated one
+    - complete: not interrupted, and with a result for every case
+    - broad: level standard or above (or ``--shapes``), without ``--only``, ``--skip`` and ``--problem``
+    - real: PyTorch ran on the device itself
     """
     options = results.options
     whole = not results.partial and not _missing(results)
@@ -66,10 +64,7 @@ def _missing(results: Results) -> int:
 
 
 def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
-    """Return one text for each thing that was not tested under the recommended setting.
-
-    If no setting is recommended, return one text for each thing that was not tested under any setting.
-    """
+    """Return what was not tested under the recommended setting, or at all if ``best`` is None."""
     answered = _answered(results, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}
@@ -82,11 +77,7 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 
 
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
-    """Return the outcomes under the recommended setting.
-
-    For checks that did not run under this setting, include the outcomes under
-    ``representative(best.setting)``.
-    """
+    """Return the outcomes under the recommended setting or under its ``representative``."""
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.learned]
     if best is None:

@@ -1,5 +1,4 @@
-"""Speed of training in each dtype on this device, and the fastest dtype. The speed is measured with steps of
-small networks."""
+"""Speed of training in each dtype, measured with small networks."""
 
 from __future__ import annotations
 
@@ -21,11 +20,10 @@ _HALF = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class DtypeSpeed:
-    """Speed of training in one dtype under its recommended setting. Dtypes other than float32 run under
-    autocast.
+    """Speed of training in one dtype under its recommended setting.
 
-    ``per_second`` maps networks to samples per second. ``ratios`` maps networks to step time divided by step
-    time in float32. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
+    ``per_second`` maps networks to samples per second. ``ratios`` maps networks to step time relative to
+    float32. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
     """
 
     dtype: str
@@ -36,20 +34,19 @@ class DtypeSpeed:
 
     @property
     def time(self) -> float:
-        """Mean of ``ratios``, e.g. 0.5 if a step takes half as long as in float32. The mean is geometric."""
+        """Geometric mean of ``ratios``, e.g. 0.5 if a step takes half as long as in float32."""
         return self.time_over(frozenset(self.ratios))
 
     def time_over(self, networks: frozenset[str]) -> float:
-        """Return the mean ``time`` over ``networks`` only."""
+        """Return the geometric mean of ``ratios`` over ``networks``."""
         values = [each.value for name, each in self.ratios.items() if name in networks]
         return geometric_mean(values) if values else 1.0
 
 
 def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
-    """Return the training speed in float32, and in each half-precision dtype that has a correct setting.
+    """Return the training speed in float32 and in each half-precision dtype with a correct setting.
 
-    ``per`` is ``Recommendation.per``, keyed by "dtype/purpose". Networks that were not timed in float32 are
-    left out.
+    ``per`` is ``Recommendation.per``, keyed by "dtype/purpose".
     """
     if not has_own_times(results):
         return ()
@@ -87,7 +84,7 @@ def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
 
 
 def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
-    """Return sentences on how long a step takes in each dtype, and which correct dtype is the fastest."""
+    """Return sentences about the step time in each dtype and about the fastest dtype."""
     best = fastest(found)
     if best is None:
         return ""

@@ -68,7 +68,7 @@ def estimate(results: Results) -> Optional[Estimate]:
 
 
 def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
-    """Return how long the workload takes with ``step``. A smaller last batch counts as a whole batch."""
+    """Return the training time of ``workload``. A smaller last batch takes as long as a whole one."""
     steps = -(-workload.images // step.batch)
     epoch, low, high = steps * step.median, steps * step.low, steps * step.high
     epochs = workload.epochs
@@ -80,10 +80,7 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 
 
 def own_steps(results: Results) -> Iterator[TimedStep]:
-    """Yield the timed steps of the program given by ``--shapes``, if the number of samples per step is known.
-
-    ``low`` to ``high`` is the range from p10 to p90, extended to include the mean.
-    """
+    """Yield the timed steps of the user's program (``--shapes``), if its samples per step are known."""
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()
     computed = [each for each in recorded if any(each.step_counts.values())]
@@ -101,12 +98,9 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 
 
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
-    """Return the samples per step: the batch size times the number of accumulated batches.
-
-    The number of accumulated batches is the greatest common divisor of the convolution counts per step.
-    Return None if the batch sizes differ.
-    """
+    """Return the samples per training step, or None if the batch sizes differ."""
     batches = {parse_problem(each.problem).batch for each in computed}
+    # The number of accumulated batches divides the count of every convolution in a step.
     counts = (count for each in computed for count in each.step_counts.values())
     return batches.pop() * math.gcd(*counts) if len(batches) == 1 else None
 

@@ -1,5 +1,4 @@
-"""Ranking of settings: by correctness, reproducibility, speed, memory and size of the change, in this
-order."""
+"""Ranking of settings by correctness, reproducibility, speed, memory and size of the change."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ WORTH_A_CHANGE = 1.5
 
 
 def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
-    """Return all tested settings: the best setting, then the other correct settings by speed, then the
-    failing settings."""
+    """Return the tested settings: the best one, other correct ones by speed, and failing ones."""
     found = [assess(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
@@ -39,19 +37,10 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
 
 
 def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -> Assessment:
-    """Return the best of the correct settings ``right``. The following rules remove settings, one rule after
-    the other. A rule that would remove all settings is skipped:
-
-    1. Settings on the CPU are removed, because users with a GPU want to use it. 2. Settings with an ISA
-    override are removed, because kernels for another ISA can have faults that no case shows. 3. Settings
-    whose batch norm fails with the driver capi are removed. 4. An unchanged setting is chosen unless a
-    changed setting is clearly faster (``_change_pays``). 5. Settings with results that differ between
-    repetitions are removed. 6. On a simulated machine, settings without the vendor library are removed,
-    because the simulation times another library. 7. Settings slower than the fastest by more than the noise,
-    and settings without times, are removed. 8. Settings that need clearly more memory than the least are
-    removed. 9. The smallest change wins.
-    """
+    """Return the best of the correct settings ``right``."""
+    # Users with a GPU want to use it.
     left = [each for each in right if each.setting.verdict != "cpu"] or right
+    # Kernels for another ISA can have faults that no case shows.
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
     left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
     unchanged = next((each for each in left if each.setting.unchanged), None)
@@ -59,6 +48,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
         return unchanged
     left = [each for each in left if each.stable] or left
     natives = [each for each in left if each.setting.verdict in NATIVE]
+    # The simulation times another library.
     if results.simulated and natives:
         left = natives
     left = _fastest(left, speed(results, [each.setting for each in left], dtype, purpose))
@@ -89,14 +79,12 @@ def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
 def _change_pays(
     results: Results, unchanged: Assessment, others: list[Assessment], dtype: str, purpose: str
 ) -> bool:
-    """Return True if a setting in ``others`` has reproducible results and is faster than ``unchanged``.
-
-    Return False on a simulated machine, because the simulation runs another library on another device.
-    """
+    """Return True if a setting with reproducible results is clearly faster than ``unchanged``."""
     stable = [each.setting for each in others if each.stable]
     names, name = [*(each.name for each in stable), unchanged.setting.name], unchanged.setting.name
     own = times(results, names, dtype, purpose, "_p10").get(name)
     theirs = times(results, names, dtype, purpose, "_p90")
+    # The simulation runs another library on another device.
     if results.simulated or own is None:
         return False
     faster = [other for other, seconds in theirs.items() if own > WORTH_A_CHANGE * seconds]
@@ -105,10 +93,7 @@ def _change_pays(
 
 
 def _change(each: Assessment) -> tuple[int, int]:
-    """Return a sort key for the size of a setting's change: (kind of setting, number of switches).
-
-    A setting with ``pytorch_layers`` counts as the kind "native-with-settings".
-    """
+    """Return a sort key that grows with the size of a setting's change."""
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
     kind = "native-with-settings" if setting.pytorch_layers else setting.verdict

@@ -39,9 +39,7 @@ from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation,
 def recommend(results: Results) -> Optional[Recommendation]:
     """Return the recommendation for the run's purpose, or None if the run has no outcomes.
 
-    The recommendation is for float32, or for the dtype in which the run's program computes most. It also
-    contains the results for each dtype, purpose and device. ``results`` must already have its findings,
-    because findings that no setting fixes are turned into advice.
+    ``results`` must already contain its findings.
     """
     if not results.outcomes:
         return None
@@ -115,7 +113,7 @@ def _recommended(results: Results) -> Recommendation:
 def ordered_dtypes(results: Results) -> tuple[str, ...]:
     """Return the tested dtypes, beginning with the dtype of the recommendation.
 
-    Dtypes in which the user's program computes most come first. Without a program, float32 comes first.
+    The first dtype is the one in which the user's program computes most, or float32 without a program.
     """
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
@@ -208,7 +206,7 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return the setting with the smallest value in ``found`` for each verdict, as (verdict, setting).
+    """Return (verdict, setting with the smallest value in ``found``) for each verdict.
 
     Leave out the verdict "cpu" and the verdict of ``best``.
     """

@@ -20,7 +20,7 @@ _MOST = 6
 class Score:
     """A score from 0 to 100, or None if it was not measured.
 
-    ``formula`` is a text that says how the score was computed, or why there is no score.
+    ``formula`` explains ``value`` in words.
     """
 
     name: str
@@ -135,11 +135,7 @@ def _stability(results: Results, setting: str) -> Score:
 
 
 def costs(results: Results) -> Optional[Costs]:
-    """Return the time and memory that the correct settings need, for the dtype of the recommendation.
-
-    Return None if no setting is recommended, if fewer than two settings are correct, or if no setting was
-    measured.
-    """
+    """Return the costs of the correct settings, or None if there is nothing to compare."""
     found = results.recommendation
     if found is None or not found.configuration.setting:
         return None

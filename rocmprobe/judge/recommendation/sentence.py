@@ -26,8 +26,7 @@ _NAMED = 4
 
 
 def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
-    """Return sentences that say how to run convolutions of ``dtype``, and what fails with the library's
-    default settings."""
+    """Return sentences that say how to run convolutions of ``dtype``, and what fails by default."""
     name = library(results)
     without = driver_of(results) == "capi"
     if best is None:
@@ -155,10 +154,7 @@ def _nothing_but(results: Results, name: str) -> str:
 
 
 def _lost(results: Results, best: Assessment) -> str:
-    """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, else "".
-
-    In such a run MIOpen computes batch norm under every setting, so no other setting can be tried.
-    """
+    """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, else ""."""
     if not failed(layer_outcomes(results, best.setting.name)["batch norm"]):
         return ""
     needed = "PyTorch's own kernels for it, which were not available here"
@@ -191,8 +187,7 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
 def differing(
     per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the results of dtypes in ``asked`` whose setting differs from the first dtype's setting, keyed
-    by dtype."""
+    """Return the entry of ``per`` for each dtype whose setting differs from that of ``asked[0]``."""
     answers = {dtype: per[f"{dtype}/{purpose}"] for dtype in asked}
     first = answers[asked[0]]["setting"]
     return {dtype: answer for dtype, answer in answers.items() if answer["setting"] != first}

@@ -1,4 +1,4 @@
-"""Speed and memory of settings. Settings whose times differ only by noise count as equally fast."""
+"""Speed and memory of settings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _FEWEST_REPEATS = 5
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of the settings that were timed.
+    """The times of settings in seconds, keyed by setting.
 
-    ``errors`` has the standard error of the logarithm of each time. ``drift`` is the factor by which the
-    speed of a yardstick (a matrix product or a copy) differed between settings.
+    ``errors`` has the standard error of each time's logarithm. ``drift`` is the factor by which the speed of
+    a matrix product or a copy differed between settings.
     """
 
     seconds: Mapping[str, float]
@@ -42,8 +42,7 @@ class Speed:
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Return True if both settings were timed and their times are equal within ``SAME_TIME`` or the
-        noise."""
+        """Return True if the times of two settings are equal within ``SAME_TIME`` or the noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
         apart = abs(math.log(self.seconds[one] / self.seconds[other]))
@@ -55,12 +54,12 @@ class Speed:
         return self.drift * math.exp(min(_ERRORS * errors, _LARGEST))
 
     def comparable(self, one: str, other: str) -> bool:
-        """Return True if both settings were timed and the noise is small enough to compare them."""
+        """Return True if the noise is small enough to compare the times of two settings."""
         return {one, other} <= set(self.seconds) and self.noise(one, other) <= TOO_NOISY
 
 
 def too_noisy(noise: float) -> str:
-    """Return the text that replaces a comparison of times. ``noise`` is a factor."""
+    """Return the text that replaces a comparison of times if the noise is too large."""
     factor = f"{noise:.2g}" if noise < 100 else "100 or more"
     return f"speeds are not compared: the machine was busy (noise alone: up to a factor of {factor})"
 
@@ -95,10 +94,7 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
-    """Return by which factor the speed of a yardstick differs between settings.
-
-    The yardsticks are the same in every setting, so a difference is noise.
-    """
+    """Return the factor by which the speed of a matrix product or a copy differs between settings."""
     roofs = [
         [found for outcome in outcomes if (found := measure_roof(outcome.timings))] for outcomes in timed
     ]
@@ -110,8 +106,7 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Return seconds by setting. Settings that run the same convolutions all get the smallest measured
-    time."""
+    """Return the time of each setting, the same for settings that run the same convolutions."""
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {
@@ -120,10 +115,7 @@ def _seconds(
 
 
 def _alike(results: Results, setting: Setting) -> str:
-    """Return a key that is the same for settings that run the same convolutions.
-
-    On a simulated machine, all native settings share a key.
-    """
+    """Return a key that is the same for settings that run the same convolutions."""
     if setting.bypass:
         return "bypass"
     return "native" if results.simulated and setting.verdict in NATIVE else setting.name
@@ -137,11 +129,11 @@ _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Return the peak memory in bytes of each setting, summed over problems in ``dtype``, e.g. "float16".
+    """Return the peak memory of each setting in bytes, without the operands.
 
-    A setting without measurements uses the measurements of another setting, see :func:`representative`. The
-    sum has only problems that were measured for all returned settings. The operands themselves are not
-    included. For inference, the peak of the forward direction counts.
+    The peak is the sum over problems in ``dtype`` that were measured under all returned settings. For
+    inference, only the forward direction is used. A setting without measurements gets the measurements of its
+    :func:`representative`.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)
@@ -160,10 +152,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
 
 def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
-    """Return the peak memory in bytes without the operands, or None if it was not measured.
-
-    If the outcome failed because its peak was above the prediction, the peak is still a valid measurement.
-    """
+    """Return the peak memory in bytes without the operands, or None if it was not measured."""
     if outcome.check != "memory":
         return None
     whole, above, forward = (

@@ -1,8 +1,6 @@
 """Time of a training step of the user's program under each setting.
 
-The time is the sum of the timed convolutions, each multiplied by how often a step computes it, plus the
-recorded time of the rest of the step. The sum uses means, because medians would hide the few convolutions
-that take far longer on a busy machine.
+The time is the sum of the convolutions in a step, plus the recorded time of the rest of the step.
 """
 
 from __future__ import annotations
@@ -20,16 +18,18 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def shapes_of(results: Results) -> Optional[Shapes]:
-    """Return the recorded shapes of the program (``--shapes``), or None if ``--shapes`` was not given. Raise
-    BadInput if the shapes are invalid."""
+    """Return the recorded shapes of the program, or None if ``--shapes`` was not given.
+
+    Raise BadInput if the shapes are invalid.
+    """
     shapes = results.options.get("shapes")
     return from_json(Shapes, shapes) if shapes else None
 
 
 def counted(results: Results, shapes: Shapes) -> Counts:
-    """Return how often each direction of each problem is computed.
+    """Return how often a training step computes each direction of each problem.
 
-    Count one training step, or the whole program if no step was recorded.
+    Count the whole program instead if no step was recorded, or if the run is for inference.
     """
     if results.purpose == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
@@ -39,8 +39,7 @@ def counted(results: Results, shapes: Shapes) -> Counts:
 def step_times(results: Results) -> tuple[StepTime, ...]:
     """Return the time of a training step for each device and setting that was timed.
 
-    If no step was recorded, return the time of all convolutions of the program instead. For inference, return
-    the time of the program's forward convolutions.
+    Return the time of all convolutions instead if no step was recorded, or if the run is for inference.
     """
     shapes = shapes_of(results)
     if shapes is None:
@@ -65,6 +64,7 @@ def _step_time(
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
     """Return the time for one setting. ``missing_reason`` says why ``steps`` is None."""
+    # Medians would hide the few convolutions that take far longer on a busy machine.
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}

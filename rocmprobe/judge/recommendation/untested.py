@@ -1,5 +1,4 @@
-"""Texts and verdicts about things that a run did not test: a GPU that torch cannot use, settings, or
-convolution."""
+"""Texts and verdicts for runs that left out a GPU, settings or convolution."""
 
 from __future__ import annotations
 
@@ -88,9 +87,9 @@ def has_convolution_outcome(results: Results) -> bool:
 
 
 def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
-    """Return the settings under which a partial or restricted run tested no convolution of ``dtype``.
+    """Return the settings under which an incomplete run tested no convolution of ``dtype``.
 
-    Return () for a complete run without ``--only`` and ``--skip``.
+    A run with ``--only`` or ``--skip`` is incomplete, too.
     """
     if not (results.partial or results.options.get("only") or results.options.get("skip")):
         return ()
@@ -117,8 +116,7 @@ def _of_the_device(results: Results) -> list[Outcome]:
 
 
 def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
-    """Return a text for a run that allows no verdict. It says what passed, what failed and what was not
-    tested."""
+    """Return a text about what passed, what failed and what was not tested, for a run without a verdict."""
     if has_convolution_outcome(results):
         return f"{lowest_failure_sentence(results)}{_left_out(results, untested)}"
     ran = [each for each in _of_the_device(results) if each.learned]

@@ -122,7 +122,7 @@ def _override(results: Results) -> str:
 
 
 def kernel_log(results: Results) -> str:
-    """Return the events of the GPU in the log of the Linux kernel, or the reason why the log was not read."""
+    """Return the GPU's events in the kernel log, or the reason why the log was not read."""
     fact = results.machine.facts.get("dmesg.events", Fact())
     if fact.value is None:
         why = f" ({words(fact.source, 120)})" if fact.source else ""

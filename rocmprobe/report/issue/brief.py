@@ -1,7 +1,4 @@
-"""One failure as an issue of at most 30 lines: error, short script, MIOpenDriver line, environment, report.
-
-A maintainer can read such an issue in a minute.
-"""
+"""One failure as an issue of at most 30 lines, which a maintainer can read in a minute."""
 
 from __future__ import annotations
 
@@ -79,7 +76,7 @@ def _height(parts: Sequence[str]) -> int:
 
 
 def title_lines(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
-    """Yield the title. If the machine was simulated, yield a warning first."""
+    """Yield the title, after a warning if the machine was simulated."""
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
     torch = results.machine.value("torch.version")
@@ -194,7 +191,7 @@ def _is_without_library(setting: Setting, outcome: Outcome) -> bool:
 
 
 def _gist(outcome: Outcome) -> str:
-    """Return the first message without its numbers, so that messages of similar failures become equal."""
+    """Return the first message without its numbers, to group similar failures."""
     messages = (attempt.message for attempt in outcome.attempts)
     return _NUMBER.sub("", next(filter(None, (*outcome.evidence, *messages)), ""))
 
@@ -214,7 +211,7 @@ def _steps(results: Results, failure: Failure) -> Iterator[str]:
 
 
 def _script(results: Results, failure: Failure) -> tuple[str, str]:
-    """Return the script and "". If there is no script, return "" and the line to print instead."""
+    """Return (script, ""), or ("", line to print instead) if there is no script."""
     if _is_import(failure):
         return "", 'Run `python -c "import torch"`.'
     try:

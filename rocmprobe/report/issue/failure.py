@@ -50,14 +50,9 @@ class Failure:
 
 
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
-    """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
+    """Return the failure that matters most to ``tracker``, or None if no failure concerns ``tracker``.
 
-    Failures of the driver torch come first, then failures under settings that use the vendor library. The
-    remaining criteria are, in this order, the setting's position in the run, state, script, rung (group of
-    checks) and dtype.
-
-    No tracker gets failures of the bypass, or of settings that use the CPU instead of the GPU. MIOpen's
-    tracker gets only failures under settings that use MIOpen.
+    Failures in PyTorch have priority, and among these, failures in the vendor library.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -85,7 +80,10 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
 
 
 def concerning(results: Results, tracker: str) -> list[Outcome]:
-    """Return the failures that concern ``tracker``."""
+    """Return the failures that concern ``tracker``.
+
+    The tracker "miopen" gets only failures in MIOpen. No tracker gets failures of the bypass.
+    """
     settings = {setting.name: setting for setting in results.settings}
     return [
         outcome
@@ -95,10 +93,7 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes that ran and failed, under all settings.
-
-    Leave out crashes of the memory sweep and memory use above the prediction.
-    """
+    """Return the outcomes that ran and failed, except failures that only concern memory."""
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
@@ -136,7 +131,7 @@ def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[
 def same_case_outcomes(results: Results, outcome: Outcome) -> dict[str, Outcome]:
     """Return the outcomes of the same test and driver under other settings, keyed by setting.
 
-    Settings that change dtype or memory format are left out, because they test another problem.
+    Leave out settings that change dtype or memory format.
     """
     own = {setting.name for setting in results.settings if setting.changes_problems}
     return {
@@ -153,7 +148,7 @@ def _question(outcome: Outcome) -> tuple[object, ...]:
 
 
 def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
-    """Yield the child processes (trials) that ran the case, the process of the last attempt first."""
+    """Yield the child processes that ran the case, beginning with the last attempt."""
     tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
     by_id = {trial.id: trial for trial in results.trials}
     yield from (by_id[name] for name in tried if name in by_id)

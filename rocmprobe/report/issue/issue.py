@@ -1,9 +1,7 @@
-"""One failure as text for a tracker's issue form, with the form's fields in order and details for
-maintainers.
+"""One failure as text for the fields of a tracker's issue form.
 
-ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the same form,
-``.github/ISSUE_TEMPLATE/issue_report.yml``. pytorch/pytorch and ultralytics/ultralytics have a form
-``bug-report.yml`` in the same folder.
+ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the form ``.github/ISSUE_TEMPLATE/issue_report.yml``.
+pytorch/pytorch and ultralytics/ultralytics have ``bug-report.yml`` in the same folder.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ _DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "ba
 def issue_block(results: Results, tracker: str, full: bool = False) -> str:
     """Return the gravest failure that concerns ``tracker`` (an entry of ``TRACKERS``) as Markdown.
 
-    The text has at most ``brief.MAX_LINES`` lines. If ``full``, add the log and all details, and return at
-    most ``LIMIT`` characters.
+    The text has at most ``brief.MAX_LINES`` lines. If ``full``, it has all details and at most ``LIMIT``
+    characters.
     """
     failure = gravest(results, tracker)
     if failure is None:

@@ -13,7 +13,7 @@ _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{4}(?:-[0-9a-f]{4})+|\d+(?:\.\d+
 def collapse(lines: Sequence[str]) -> list[str]:
     """Return the lines, with each repeated line or block shown once and followed by its count.
 
-    Times, addresses and names of temporary files can differ between repetitions.
+    Repetitions can differ in times, addresses and names of temporary files.
     """
     keys = [_VOLATILE.sub("", line.rstrip()) for line in lines]
     made: list[str] = []

@@ -1,4 +1,4 @@
-"""The table of all outcomes at the end of the page, and the count for each pytest result."""
+"""Table of all outcomes, and their number for each pytest result."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _SHORT = ("Not learned", "Worked")
 class Entry:
     """A failed outcome with full detail.
 
-    If an earlier entry has the same lines, ``same`` is the anchor of the earlier entry.
+    ``same`` is the anchor of an earlier entry with the same lines, or "".
     """
 
     anchor: str
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes with the same reason for failure, or passed outcomes of the same check."""
+    """Failures with the same reason, or passed outcomes of the same check."""
 
     heading: str
     count: int
@@ -87,10 +87,8 @@ class Log:
 
 
 def anchor(position: int) -> str:
-    """Return the HTML anchor for the outcome at ``position``.
-
-    The outcome's id is no safe anchor, because it comes from a file and can be any text.
-    """
+    """Return the HTML anchor for the outcome at ``position``."""
+    # The id of an outcome comes from a file and can be any text.
     return f"o{position}"
 
 
@@ -138,13 +136,10 @@ def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[B
 
 
 def _why(outcome: Outcome) -> str:
-    """Return state, cause and the first words of the reason.
-
-    For wrong results, the reason is a fixed text, because the message contains numbers that differ between
-    problems.
-    """
+    """Return state, cause and the first words of the reason."""
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
+        # The message contains numbers that differ between problems.
         first = "the numbers are wrong"
     return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.cause, first))))
 

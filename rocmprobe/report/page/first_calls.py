@@ -1,4 +1,4 @@
-"""Tables of first calls: in a new process with cold or warm caches, and with input sizes new to a process."""
+"""Tables of first calls, in new processes and with new input sizes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics
 
 
 def page(results: Results) -> str:
-    """Return the HTML page of a run, shortened until it has at most ``CAP`` bytes."""
+    """Return the HTML page of a run, shortened to at most ``CAP`` bytes."""
     script, texts, packed = asset(_PACKAGE, "page.js"), _issue_texts(results), _pack(to_json(results))
     files = {
         "policy": content_security_policy([script]),
@@ -57,7 +57,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Return a value as plain text within the limits of ``fit``. Do not cut markup made by rocmprobe."""
+    """Return ``value`` as plain text within the limits of ``fit``. Markup is not shortened."""
     if value is None:
         return ""
     plain = text.plain(value)

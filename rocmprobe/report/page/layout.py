@@ -50,12 +50,10 @@ CAP = 20_000_000
 class Fit:
     """Size limits for the content of the page.
 
-    - ``value``, ``width``: characters of a value, and of a line.
-    - ``lines``: lines of a failed outcome.
-    - ``entries``, ``rows``: outcomes with evidence, and outcomes with one row.
-    - ``data``: bytes of embedded data.
-    - ``tables``: True if tables of measurements are shown.
-    - ``left_out``: names of the parts that the page lacks.
+    ``value`` and ``width`` are numbers of characters, and ``data`` is a number of bytes. ``lines`` is the
+    number of lines of a failed outcome. ``entries`` and ``rows`` are numbers of outcomes, with full evidence
+    and in one row. ``tables`` is True if tables of measurements are shown. ``left_out`` names the parts that
+    the page lacks.
     """
 
     value: int

@@ -39,7 +39,7 @@ class Cell:
 class Group:
     """A problem with a row for each direction, or a check with a row for each dtype or problem.
 
-    Each row has one entry per column: a cell, or None if there is no outcome.
+    Each row has one cell per column. A cell is None if there is no outcome.
     """
 
     name: str
@@ -82,7 +82,7 @@ def _row(outcome: Outcome) -> str:
 def _matrix(
     results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
 ) -> Optional[Matrix]:
-    """Build a matrix. ``place`` returns the names of the group and the row to which an outcome belongs."""
+    """Build a matrix. ``place`` returns the group and the row of an outcome."""
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
@@ -175,7 +175,7 @@ class Sweep:
 
 
 def solver_matrix(results: Results) -> Optional[Sweep]:
-    """Return a table with solvers as rows and problems as columns, or None if the run selected no solver."""
+    """Return a table with solvers as rows and problems as columns, or None without a solver sweep."""
     outcomes = of_sweep(results)
     if not outcomes:
         return None

@@ -106,7 +106,7 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 def line(results: Results) -> str:
     """Return the estimate of training time in one line, or "" if no estimate was requested.
 
-    The line is about the user's own network if this network was timed, else about each small network.
+    If the user's own network was timed, the line is only about this network.
     """
     asked = results.estimate
     if asked is None:

@@ -1,4 +1,4 @@
-"""Comparison of the card's speed with other cards, the fastest dtype, and throughput by batch size."""
+"""The card's speed compared with other cards, the fastest dtype, and throughput by batch size."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _slow_words(slow: Sequence[NormalSpeed]) -> str:
 
 
 def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
-    """Return each explanation once. If an explanation applies only to some speeds, name these speeds."""
+    """Return (explanation, source) for each explanation of a slow speed."""
     found = []
     for reason in dict.fromkeys(reason for each in slow for reason in each.explanations):
         names = dict.fromkeys(each.name for each in slow if reason in each.explanations)

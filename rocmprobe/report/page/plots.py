@@ -1,8 +1,4 @@
-"""Plots of bars, points and lines as inline SVG without script, font or colour.
-
-The page's style sheet adds the colours. Lines also differ in their dash pattern, and have names at their
-ends.
-"""
+"""Plots of bars, points and lines as inline SVG, coloured by the page's style sheet."""
 
 from __future__ import annotations
 

@@ -35,8 +35,6 @@ class Watched:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Telemetry of all sampled devices."""
-
     devices: tuple[Watched, ...]
     note: str = ""
 

@@ -141,7 +141,6 @@ def _left_out(problems: int, settings: int) -> str:
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
-    """Return the timed outcomes by device and problem."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
         if outcome.check == "throughput" and _timed(outcome, "", ""):
@@ -161,10 +160,10 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times with which the settings are compared. ``columns`` is keyed by column name, then by pass (e.g.
-    "fwd").
+    """Times with which the settings are compared.
 
-    ``of_cpu`` are the settings that compute on the CPU.
+    ``columns`` is keyed by column name, then by pass (e.g. "fwd"). ``of_cpu`` are the settings that compute
+    on the CPU.
     """
 
     columns: Mapping[str, Mapping[str, _Timed]]
@@ -172,7 +171,7 @@ class _Rivals:
     of_cpu: frozenset[str]
 
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
-        """Return the ratio of the time ``each`` to the time ``rival``, or "same" or "too noisy"."""
+        """Return the time ``each`` divided by the time ``rival``, or "same" or "too noisy"."""
         if rival is None or each.spread is None or rival.spread is None:
             return ""
         if rival is each:
@@ -364,7 +363,6 @@ def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
 
 
 def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    """Draw a roofline with two logarithmic axes."""
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
     low = min([bend, *(x for x, _ in placed)]) / 2

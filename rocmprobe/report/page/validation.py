@@ -42,8 +42,7 @@ class ValidationRow:
 class Validation:
     """Errors of the bypass, divided by their limits.
 
-    ``maps`` has at most ``_SHOWN_MAPS`` text maps of wrong elements. ``wrong`` is the number of outcomes with
-    a map, also under other settings than the bypass.
+    ``maps`` has at most ``_SHOWN_MAPS`` text maps of wrong elements, and ``wrong`` is the number of all maps.
     """
 
     measures: tuple[str, ...]

@@ -208,7 +208,7 @@ def blocks(configuration: Configuration) -> list[Block]:
 
 
 def other_blocks(results: Results) -> list[Block]:
-    """Return the blocks of the other configurations that the sentence recommends, without duplicates."""
+    """Return the blocks for the other configurations that the recommendation mentions."""
     if results.recommendation is None:
         return []
     found: list[Block] = []
@@ -224,7 +224,7 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
-    """Return True if users must change their program to use the setting, e.g. to use another dtype."""
+    """Return True if the setting needs a change of the program, e.g. to another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 
@@ -343,7 +343,7 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def other_facts(machine: Machine) -> dict[str, Fact]:
-    """Return the facts, except facts that explain an environment variable."""
+    """Return the facts that do not explain an environment variable."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 

@@ -180,7 +180,7 @@ def _signature(function: FunctionType) -> inspect.Signature:
 
 
 def _left_out(statement: ast.stmt) -> bool:
-    """Return True for a docstring and for ``import torch``, which the script has in its first lines."""
+    """Return True for a docstring and for ``import torch``."""
     if isinstance(statement, ast.Import):
         return ast.unparse(statement) == "import torch"
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -19,10 +19,7 @@ _TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
 
 
 def batch_norm_line(dtype: str) -> tuple[str, str]:
-    """Return the command line for the forward pass of the check batch-norm, and "".
-
-    If there is no command line, return "" and the reason.
-    """
+    """Return (command line for the forward pass of batch norm, ""), or ("", reason) without one."""
     if dtype == "float16":
         return "", "no command is known for float16 with weights in float32, which PyTorch uses"
     if dtype != "float32":
@@ -33,11 +30,10 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
 def convolution_line(
     problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
 ) -> tuple[str, str]:
-    """Return the command line for one direction of ``problem``, and "".
+    """Return (command line for one direction of ``problem``, ""), or ("", reason) without one.
 
-    If there is no command line, return "" and the reason. If ``immediate``, MIOpen chooses the solver in
-    immediate mode instead of Find. ``torch`` is PyTorch's version, which decides whether PyTorch sends the
-    problem to MIOpen. ``torch`` is None if PyTorch was not used.
+    ``torch`` is the version of PyTorch, or None if PyTorch was not used. If ``immediate``, MIOpen uses
+    immediate mode instead of Find.
     """
     if torch is None and problem.dtype not in _BASES:
         return "", "the driver has no convolution of this dtype"
@@ -59,8 +55,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _forward_size(problem: Problem) -> tuple[int, ...]:
-    """Return the spatial size of an ordinary convolution's output, given the transposed convolution's
-    output."""
+    """Return the output size of the convolution whose transposed form is ``problem``."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 
@@ -86,7 +81,6 @@ def _words(problem: Problem, direction: str) -> list[str]:
 
 
 def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:
-    """Return one option for each value. For a 1-d convolution, insert ``usual`` as the value of the
-    height."""
+    """Return one option for each value. A 1-d convolution gets the height ``usual``."""
     values = (usual, *values) if len(values) == 1 else values
     return [f"{name} {value}" for name, value in zip(names[3 - len(values) :], values)]

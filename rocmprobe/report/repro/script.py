@@ -41,8 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def find_outcome(results: Results, case: str) -> Outcome:
     """Return the outcome whose id is ``case``, or the only outcome whose id contains ``case``.
 
-    Raise BadInput if several ids contain ``case`` (the message lists them), or if no id does (the message
-    lists similar ids).
+    Raise BadInput if no outcome or several outcomes match.
     """
     outcomes = {outcome.id: outcome for outcome in results.outcomes}
     if case in outcomes:
@@ -67,7 +66,7 @@ def _printable(names: Sequence[str]) -> list[str]:
 def reproduction(results: Results, case: str) -> str:
     """Return the script, followed by comments with the run's result and the MIOpenDriver line.
 
-    Raise BadInput if no outcome or several outcomes match ``case``, or if the outcome has no script.
+    Raise BadInput if ``case`` does not select exactly one outcome that has a script.
     """
     outcome = find_outcome(results, case)
     notes = [_run_result(results, outcome), *_remarks(results, outcome)]
@@ -75,10 +74,9 @@ def reproduction(results: Results, case: str) -> str:
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """Return a torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
+    """Return a torch script that repeats the case of ``outcome``.
 
-    A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script accepts a device
-    as argument, prints state and errors, and exits with 0 if the result is correct. Raise BadInput if no
+    The script accepts a device as argument, and exits with 0 if the result is correct. Raise BadInput if no
     script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
@@ -158,10 +156,9 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
 
 
 def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
-    """Return the statements that set the flags of torch.backends, in two lists.
+    """Return the statements that set cuDNN's flags, and those that set other flags of torch.backends.
 
-    The first list has cuDNN's flags, which also control MIOpen. The second list has other flags, each set
-    only if the installed torch has it. Raise BadInput for an unknown flag.
+    cuDNN's flags also control MIOpen. Raise BadInput for an unknown flag.
     """
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
@@ -186,10 +183,10 @@ def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
     """Return name and value of the environment variables that the child process had.
 
-    Redacted values are left out, because they are unknown. Variables of the dynamic loader are left out,
-    because a script would set them too late.
+    Leave out redacted values and variables of the dynamic loader.
     """
     found = _inherited(results, outcome, setting)
+    # A script would set variables of the dynamic loader too late.
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
     found.update(setting.env)
     return [
@@ -238,8 +235,7 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 
 def driver_line(results: Results, outcome: Outcome) -> str:
-    """Return the MIOpenDriver command line with environment variables, or "no MIOpenDriver line: " and the
-    reason."""
+    """Return the MIOpenDriver command line, or "no MIOpenDriver line: " and the reason."""
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"

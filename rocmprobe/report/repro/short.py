@@ -1,7 +1,6 @@
-"""Scripts of about eight lines for a failure, which compare an operator on the device with fp64 on the CPU.
+"""Scripts of about eight lines that show a failure by comparing the device with fp64 on the CPU.
 
-A maintainer can check such a script by reading it. The script draws other random numbers than the run, but
-from the same distribution. The module ``script`` repeats a run exactly, with scripts several times as long.
+The scripts draw other random numbers than the run, unlike the scripts of the module ``script``.
 """
 
 from __future__ import annotations
@@ -103,14 +102,12 @@ def _geometry(problem: Problem) -> str:
 
 
 def _device(device: str, dtype: str) -> str:
-    """Return the line that chooses device and dtype.
-
-    Without a GPU, half precision becomes float32, because not all CPUs support convolution in half precision.
-    """
+    """Return the line that chooses device and dtype."""
     if device == "cpu":
         return f'device, dtype = "cpu", torch.{dtype}' if dtype in _HALF else 'device = "cpu"'
     device = "cuda" if device == "cuda:0" else device
     found = "if torch.cuda.is_available() else"
+    # Not all CPUs support convolution in half precision.
     if dtype in _HALF:
         return f'device, dtype = ("{device}", torch.{dtype}) {found} ("cpu", torch.float32)'
     return f'device = "{device}" {found} "cpu"'
@@ -158,7 +155,7 @@ def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int]
 
 
 def _batch_norm(outcome: Outcome, computation: Computation) -> list[str]:
-    """Return the lines for batch norm in training, which run backward but compare only forward results."""
+    """Return the lines for batch norm in training, which compare only forward results."""
     image = computation.draw.args[0]["image"]
     norm = f"torch.nn.BatchNorm{len(image) - 2}d({image[1]}, track_running_stats=False)"
     return [

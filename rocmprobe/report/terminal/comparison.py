@@ -78,7 +78,7 @@ def _headline(comparison: Comparison) -> str:
 
 
 def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield a label and a sentence for each line above the tables. Sentences can contain untrusted text."""
+    """Yield (label, sentence) for each line above the tables. Sentences can contain untrusted text."""
     yield "Old", _side(comparison.old)
     yield "New", _side(comparison.new)
     before, now = (_recommended(side) for side in (comparison.old, comparison.new))
@@ -172,9 +172,9 @@ def _is_option(each: Difference) -> bool:
 
 
 def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, old value, new value) for each difference except options.
+    """Yield (name, old value, new value) for each difference, without options.
 
-    If many values of settings differ, they become one row.
+    Many changed settings become one row.
     """
     shown = [each for each in found if not _is_option(each)]
     of_settings = [each for each in shown if each.name.startswith("settings.")]

@@ -20,9 +20,9 @@ _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 class Line:
     """One line of a summary.
 
-    If the summary is too long, the lines of the highest rank are left out first. On a terminal, a line is
-    wrapped and cut after ``most`` rows, where 0 means no limit. If ``copied``, users copy the line, so it is
-    neither wrapped nor cut. ``counted`` is the noun for counting left-out lines, e.g. "finding".
+    If space is short, lines with the highest ``rank`` are left out first. A line is cut after ``most`` rows,
+    where 0 means no limit. If ``copied``, the line is neither wrapped nor cut. ``counted`` is the noun for
+    counting left-out lines, e.g. "finding".
     """
 
     text: Text
@@ -58,7 +58,7 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
 
 
 def fitted(lines: Sequence[Line], most: int, console: Console) -> tuple[list[Line], list[Line]]:
-    """Return the lines that fit into ``most`` rows, in their order, and the lines that are left out."""
+    """Return the lines that fit into ``most`` rows, and the lines that are left out."""
     kept = list(lines)
     heights = {id(line): sum(_height(row, console) for row in _rows(line, console)) for line in lines}
     left_out = []

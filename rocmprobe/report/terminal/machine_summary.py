@@ -62,7 +62,7 @@ def render_machine(machine: Machine, findings: Iterable[Finding], console: Conso
 
 
 def _alike(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
-    """Return the GPUs grouped by model and size, because a server can have 8 GPUs or 64 partitions."""
+    """Return the GPUs in groups of the same model and size."""
     groups: dict[tuple[str, ...], list[Gpu]] = {}
     for gpu in gpus:
         facts = (

@@ -31,10 +31,7 @@ _ROWS = 100
 
 
 def markdown(results: Results) -> str:
-    """Return the run's judgement as Markdown of at most ``LIMIT`` characters.
-
-    The Markdown has verdict, configuration, findings with evidence, matrices, environment and untested parts.
-    """
+    """Return the run's judgement as Markdown of at most ``LIMIT`` characters."""
     return joined(_blocks(results), LIMIT)
 
 
@@ -222,7 +219,7 @@ def _not_covered(results: Results) -> Iterator[str]:
 
 
 def _never_run(results: Results) -> Iterator[str]:
-    """Yield a warning if readers could believe by mistake that an AMD GPU was tested."""
+    """Yield a note if no AMD GPU was tested."""
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):

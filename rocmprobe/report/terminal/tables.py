@@ -63,10 +63,7 @@ def _problems() -> Group:
 
 
 def _matrix() -> Table:
-    """Return the problems of the matrix with their origins.
-
-    Count the problems of level "long" instead of listing them, because there are hundreds.
-    """
+    """Return the problems of the matrix with their origins. Problems of the level "long" are only counted."""
     table = Table("from level", "problem of the matrix", box=None, pad_edge=False, header_style="bold")
     seen = 0
     for level in LEVELS[:-1]:
