@@ -94,6 +94,12 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "The build asks for CUDA. For an AMD GPU switch its HIP option on (llama.cpp: -DGGML_HIP=ON; others: "
         "-DUSE_ROCM=ON, -DUSE_HIP=ON) in an empty build folder. If it has none, it does not run on AMD GPUs.",
     ),
+    (  # CMake, the files that packages export
+        re.compile(r"but (?:this|not all the|the following) files?|references the file"),
+        "A file that is named by the CMake files of a package is not there, or has another name: the lines "
+        "below this one name it. Look into its folder: a file of another version there means packages of two "
+        "releases or a faulty package. A link of the right name is a quick test.",
+    ),
     (  # HIP, hip-config.cmake; CMake, CMakeDetermineHIPCompiler.cmake
         re.compile(
             r"hip-(?:config|targets|lang-config)\.cmake|HIP runtime CMake package|find CUDA or HIP"
@@ -128,7 +134,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "toolkit for an AMD GPU.",
     ),
     (  # GCC, Clang: #include; Visual C++ C1083
-        re.compile(r"(?:fatal error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
+        re.compile(r"(?:error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
         "The header {name} is missing: install the package that brings it, or name its folder in CPATH. "
         "HIP's own headers are in /opt/rocm/include.",
     ),
@@ -137,6 +143,29 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "The assertions of GCC's C++ library cannot be compiled for the GPU: build without them "
         "(-U_GLIBCXX_ASSERTIONS; a distribution sets it in CXXFLAGS), or with the C++ library of an older "
         "GCC (--gcc-install-dir).",
+    ),
+    (  # GCC, setuptools, CMake, Visual Studio
+        re.compile(
+            r"cannot execute .?cc1|command '\S*(?:gcc|g\+\+|cc)' failed: No such file|(?:gcc|g\+\+): "
+            r"(?:command )?not found|Visual C\+\+ 14|vcvarsall|No CMAKE_CX*_COMPILER"
+        ),
+        "No complete C++ compiler is installed: `sudo apt install build-essential` (Fedora: gcc-c++, "
+        "Arch: base-devel, Windows: the Build Tools for Visual Studio with C++).",
+    ),
+    (  # HIP's headers
+        re.compile(r"exactly one of __HIP_PLATFORM"),
+        "A compiler other than hipcc reads HIP's headers and needs to know the platform: add "
+        "-D__HIP_PLATFORM_AMD__ to CFLAGS and CXXFLAGS.",
+    ),
+    (  # CMake
+        re.compile(r"are set to NOTFOUND"),
+        "CMake did not find the libraries that it lists below this line: install their development packages, "
+        "of the release that this source names, and configure again in an empty folder.",
+    ),
+    (  # NVIDIA nvcc
+        re.compile(r"nvcc fatal"),
+        "hipcc calls NVIDIA's nvcc: with an AMD GPU set HIP_PLATFORM=amd. With an NVIDIA GPU search for the "
+        "line in the tracker of what is built.",
     ),
     (  # Clang, HIP with -fgpu-rdc and LTO
         re.compile(r"__hip_gpubin_handle"),
@@ -199,6 +228,16 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"(?:cannot find|unable to find library) -l(?P<name>[\w+-]+)"),
         "The linker does not find lib{name}.so: install the package that has it, or name its folder with -L. "
         "ROCm's libraries are in /opt/rocm/lib.",
+    ),
+    (  # GNU ld
+        re.compile(r"relocation truncated to fit|relocation overflow|offset overflow in PLT"),
+        "The library is too large for 32-bit addresses: build for fewer chips (PYTORCH_ROCM_ARCH), and no "
+        "debug code for the GPU.",
+    ),
+    (  # GNU ld, versions of symbols
+        re.compile(r"undefined (?:reference|symbol).*@[A-Z]"),
+        "A library needs another version of the library that stands behind the @ than the linker found. An "
+        "environment of conda has its own copies: build outside of it, with the compiler of the system.",
     ),
     (  # GNU ld, LLD, Visual C++
         re.compile(r"undefined (?:hidden )?(?:reference|symbol: )|LNK2(?:001|019)"),

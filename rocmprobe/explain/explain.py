@@ -24,7 +24,7 @@ from rocmprobe.explain.inference import ANYWHERE, ENDED, short
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.learned import Learned, learned, pooled
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.scope import own_error, remedy_of_error
+from rocmprobe.explain.scope import only_follows, own_error, remedy_of_error
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.situations import WORDS
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
@@ -134,9 +134,10 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     if structure.hint and (not sure or causes.cause(ranked[0].cause).group in ANYWHERE):
         action = f"The log itself says: {short(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
-    below_torch = layer is not None and layer.name in _BELOW_TORCH
-    if "torch" not in weighed.words and (weighed.words & _OTHER_PROGRAMS or below_torch):
+    if "torch" not in weighed.words and weighed.words & _OTHER_PROGRAMS:
         action = without_torch(action)
+    elif "torch" not in weighed.words and layer is not None and layer.name in _BELOW_TORCH:
+        action = without_torch(action, _CODE_OF_TORCH)
     if not weighed.elsewhere and "amd" not in weighed.words and _is_of_amd(ranked, layer):
         action = (
             "The log does not name the GPU, and this concerns AMD's alone: with an NVIDIA GPU, search for "
@@ -205,13 +206,14 @@ _IF_SO = "Only if it is so: "
 _OTHER_PROGRAMS = frozenset(("llama", "tensorflow", "other-program"))
 _FULL_STOPS = re.compile(r"(?<=\.) +(?=[A-Z`])")
 _ABOUT_TORCH = re.compile(r"torch|rocmprobe\.bypass", re.IGNORECASE)
+_CODE_OF_TORCH = re.compile(r"torch\.|rocmprobe\.bypass")
 
 
-def without_torch(advice: str) -> str:
-    """Return ``advice`` without the sentences about PyTorch. If no sentence is left, advise ``rocmprobe
-    run``.
+def without_torch(advice: str, about: re.Pattern[str] = _ABOUT_TORCH) -> str:
+    """Return ``advice`` without the sentences that match ``about``. Without other sentences,
+    advise ``rocmprobe run``.
     """
-    kept = [sentence for sentence in _FULL_STOPS.split(advice) if not _ABOUT_TORCH.search(sentence)]
+    kept = [sentence for sentence in _FULL_STOPS.split(advice) if not about.search(sentence)]
     if kept and kept[0].startswith(_IF_SO):
         kept[0] = f"If this is the reason: {kept[0][len(_IF_SO) :]}"
     return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
@@ -340,8 +342,9 @@ def _answer(
     exact = weighed.clauses.get(first.cause)
     if first.score >= _SURE:
         return (_sentence(exact) if exact else f"{causes.cause(first.cause).title}."), first.advice
-    if first.cause == "outside" and first.score >= _GUESS and structure.error and not exact:
-        return _probably_elsewhere(structure, structure.error)
+    error = structure.error
+    if first.cause == "outside" and first.score >= _GUESS and error and not (exact or only_follows(error)):
+        return _probably_elsewhere(structure, error)
     if first.score >= _ANSWER or (exact and first.score >= _GUESS):
         return _guess(first, weighed)
     left = [each for each in named if each.score >= _RIVAL * first.score]

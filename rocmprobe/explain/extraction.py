@@ -405,14 +405,22 @@ def _excused(lines: Collection[Line]) -> frozenset[int]:
 _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have \S+ .*incompatible")
 
 
+#: What pip prints after a conflict.
+_PIP = re.compile(
+    r"\s*$|Installing|Successfully|Requirement|WARNING|\[notice\]|\S+ \S+ (?:requires|depends)|.*\$ "
+)
+
+
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
     """Return the line numbers of pip's dependency conflicts.
 
-    Return an empty set if no later line reports a failure.
+    Return an empty set if no later line reports a failure or shows that a program ran.
     """
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])
-    return frozenset(numbers if any(reports_failure(line.text) for line in later) else ())
+    return frozenset(
+        numbers if any(reports_failure(line.text) or not _PIP.match(line.text) for line in later) else ()
+    )
 
 
 def reports_failure(text: str) -> bool:

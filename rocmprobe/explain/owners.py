@@ -159,10 +159,10 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
         return
     remedy = error.remedy if error else ""
     if error and not remedy:
+        ready = " A ready-made build may include your chip: `rocmprobe list gpus`." if context.is_amd else ""
         remedy = (
             f"Line {error.line} is the first error, and the others follow from it: search for it in the "
-            f"tracker of {package or 'what is built'}. A ready-made build may include your chip: `rocmprobe "
-            "list gpus`."
+            f"tracker of {package or 'what is built'}.{ready}"
         )
     says = f"{package or 'what is compiled'} did not build"
     if error:

@@ -286,10 +286,18 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
 _JOURNAL = re.compile(r"([\w.@-]+)\[\d+\]: ")
 
 
+#: Start of each line of AMD's runtime for WSL. Source: librocdxg.
+_OF_WSL = re.compile(r"pid:\d+ tid:0x")
+
+
 def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundError]:
     """Return the last error if the program itself caused it."""
     error, shown = structure.error, tuple(lines)
-    if error is None or any(_OF_A_STACK.search(line.text) for line in shown if reports_failure(line.text)):
+    if (
+        error is None
+        or _OF_WSL.search(error.message)
+        or any(_OF_A_STACK.search(line.text) for line in shown if reports_failure(line.text))
+    ):
         return None
     # In the journal of a whole system, nothing says which of the programs is the one that failed.
     if len({match[1] for line in shown if (match := _JOURNAL.match(line.text))}) > 1:
@@ -315,6 +323,23 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "The key with which the repository signs is absent or too old: fetch it anew from the page that "
         "describes the repository (for ROCm `wget https://repo.radeon.com/rocm/rocm.gpg.key`, into "
         "/etc/apt/keyrings), then `sudo apt update`. Do not switch the check off.",
+    ),
+    (
+        "the package manager",
+        re.compile(r"[Cc]ould(?:n't| not) resolve host|Temporary failure (?:in name )?resolving"),
+        "The network does not find the name of the server: `getent hosts repo.radeon.com` shows if names are "
+        "found. In a container, restart Docker after a change of the firewall.",
+    ),
+    (
+        "the package manager", re.compile(r"404\b.*repo\.radeon\.com|repo\.radeon\.com.*404"),
+        "AMD's server has no such folder. Open the folders above it in a browser, and take releases of ROCm "
+        "and of the system that are there: rolling releases have none. If AMD's documentation names this "
+        "address, wait: the server was incomplete at times.",
+    ),
+    (
+        "apt", re.compile(r"Mirror sync in progress|unexpected size|Hash Sum mismatch"),
+        "The files on the server do not fit each other at this time. Nothing is wrong here: repeat `sudo apt "
+        "update` in an hour. If it stays, a proxy keeps old files: `sudo rm -r /var/lib/apt/lists/*` first.",
     ),
     (
         "the package manager", re.compile(r"nothing provides lib(?:c|stdc\+\+|m)\.so\.\d+\(GLIBC"),
@@ -565,10 +590,15 @@ _OF_PYTHON_ITSELF = re.compile(
 )
 
 
+def only_follows(error: Error) -> bool:
+    """Return True if the error only reports that another process or thread failed."""
+    return bool(_FOLLOWS.search(error.kind)) or "root cause above" in error.message
+
+
 def _is_plain(error: Error, raiser: str) -> bool:
     if _SYSTEM_ERROR.search(error.message) or "detected CUDA version" in error.message:
         return True
-    if _FOLLOWS.search(error.kind):
+    if only_follows(error):
         return False
     if _OF_OWN_FILE.search(error.message):
         return True

@@ -765,6 +765,30 @@ class TestSayingLess:
         found = answer("RuntimeError: HIP error: x", Facts(true_gfx="gfx1151", rocm="7.12"))
         assert "databases" not in found.summary
 
+    @every_row(
+        ("text", "words"),
+        [
+            ("DKMS make.log for amdgpu-6.7.0 for kernel 6.6.13+bpo-amd64\nmake[1]: *** [Makefile:52] Error 2",
+             "Kernel module"),
+            ("CMake Error at /opt/rocm/lib/cmake/hip/hip-config.cmake:80 (message):\n  but not all the files "
+             "it references.", "link of the right name"),
+            ("gcc: fatal error: cannot execute 'cc1plus': execvp: No such file or directory",
+             "build-essential"),
+            ("Error: Failed to download metadata for repo 'x': Curl error (6): Couldn't resolve host name",
+             "network"),
+            ("E: Failed to fetch http://a/Packages.gz  File has unexpected size. Mirror sync in progress?",
+             "do not fit each other at this time"),
+            ("RuntimeError: HIP error: an illegal memory access was encountered\nCompile with "
+             "`TORCH_USE_HIP_DSA` to enable device-side assertions.", "HIP"),
+            ("ImportError: DLL load failed while importing _C: An Application Control policy has blocked "
+             "this file.", "policy"),
+        ],
+    )  # fmt: skip
+    def test_the_words_of_one_error_are_not_taken_for_another(self, text, words):
+        found = answer(text)
+        assert words in f"{found.summary} {found.action}"
+        assert "index" not in found.action
+
     def test_the_cure_keeps_its_condition_where_the_check_is_left_out(self):
         advice = without_torch(
             "First check: Run `python -c 'import torch'`. Only if it is so: Build it anew."

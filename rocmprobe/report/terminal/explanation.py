@@ -68,9 +68,7 @@ def _print_answer(explanation: Explanation, console: Console) -> None:
     console.print()
 
 
-def _print_similar(
-    similar: Iterable[SimilarReport], titles: Mapping[str, str], console: Console
-) -> None:
+def _print_similar(similar: Iterable[SimilarReport], titles: Mapping[str, str], console: Console) -> None:
     for number, each in enumerate(similar):
         if number == 0:
             console.print(_line("Similar reports:", "dim"))
@@ -78,8 +76,8 @@ def _print_similar(
             filter(None, (each.report.gfx, each.report.torch and f"torch {each.report.torch}"))
         )
         console.print(_inset(text.plain(f"{each.report.url}{f' ({machine})' if machine else ''}")))
-        outcome = each.report.outcome or f"Cause there: {titles.get(each.report.cause, 'not known')}; no cure."
-        console.print(_inset(text.plain(f"  {outcome}")))
+        cause = titles.get(each.report.cause, "not known")
+        console.print(_inset(text.plain(f"  {each.report.outcome or f'Cause there: {cause}; no cure.'}")))
 
 
 def _inset(line: Union[str, Text]) -> Padding:
