@@ -3,15 +3,12 @@
     import rocmprobe.bypass
     rocmprobe.bypass.install()
 
-After this call, matrix products (rocBLAS on ROCm) and PyTorch's elementwise kernels compute the convolutions
-of the process, forward and backward. This holds for all callers: modules, functional calls, TorchScript,
-autocast, C++. The call applies to one device type: "cuda" if PyTorch can use a GPU, otherwise "cpu". Batch
-norm, RNN and other layers of the vendor library stay unchanged unless an argument of ``install`` changes
-them. Fused operators that PyTorch does not dispatch as convolutions (``torch.jit.optimize_for_inference``,
-``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec`` switches some of these operators off.
+After this call, matrix products (rocBLAS on ROCm) and PyTorch's elementwise kernels compute all convolutions
+of the process, forward and backward. This includes calls from modules, TorchScript, autocast and C++. By
+default, batch norm, RNN and the fused operators of ``torch.jit.optimize_for_inference`` and ``to_mkldnn``
+still run in the vendor library.
 
-Other layers can use PyTorch's own kernels while convolution stays in the vendor library. An example for batch
-norm:
+To replace only batch norm, by PyTorch's own kernels:
 
     rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")
 """
@@ -59,7 +56,7 @@ _lock = lock_across_forks()
 
 @dataclass(frozen=True)
 class _Request:
-    """Arguments of :func:`install` or :func:`enabled`, checked and with defaults filled in.
+    """Validated arguments of :func:`install` or :func:`enabled`.
 
     ``kinds`` are the layers that PyTorch's own kernels compute, a subset of ``other_layers.KINDS``.
     """
@@ -92,32 +89,30 @@ def install(
     ctc_loss: str = "native",
     fused_convolution: str = "native",
 ) -> None:
-    """Replace the convolutions of a device type for the whole process until :func:`uninstall`.
+    """Compute the convolutions of a device type with the bypass until :func:`uninstall`.
 
-    The keyword arguments can also replace the kernels of other layers. A second call replaces the arguments
-    of the first.
+    The call applies to the whole process. A second call for the same device type replaces the arguments of
+    the first.
 
     Args:
-        device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored. None
-            means "cuda" if PyTorch can use such a device, otherwise "cpu".
-        workspace_mb: maximum workspace in MiB: the memory that one direction of one convolution allocates in
-            addition to operands and results, see :func:`plan`. None means the value of the environment
-            variable ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256 if it is not set.
-        algorithm: "auto" for the fastest algorithm, measured in the first call of a problem, or the name of
-            an algorithm (see ``ALGORITHMS``) to use for every problem and direction to which it applies. None
-            means the value of the environment variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if it is not
-            set. Measurements are stored for later processes, see ``docs/training-with-the-bypass.md``.
+        device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored. Default:
+            "cuda" if PyTorch can use a GPU, otherwise "cpu".
+        workspace_mb: maximum memory in MiB that one direction of one convolution allocates in addition to
+            operands and results, see :func:`plan`. Default: the environment variable
+            ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256 if it is not set.
+        algorithm: "auto" for the fastest algorithm, measured in the first call of a problem, or a key of
+            ``ALGORITHMS`` to use wherever this algorithm applies. Default: the environment variable
+            ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if it is not set. Measurements are stored on disk, see
+            ``docs/training-with-the-bypass.md``.
         convolution: "bypass", or "native" to leave convolution unchanged.
-        batch_norm: "native" to leave batch norm unchanged, or "pytorch" to use PyTorch's own kernels instead
-            of a library.
+        batch_norm: "native" to leave batch norm unchanged, or "pytorch" to use PyTorch's own kernels.
         rnn: like ``batch_norm``, for RNN, LSTM and GRU.
         ctc_loss: like ``batch_norm``, for the CTC loss.
-        fused_convolution: like ``batch_norm``, for convolution and ReLU in one operator of MIOpen or cuDNN.
-            With "pytorch", convolution and ReLU are computed as separate operators.
+        fused_convolution: "native", or "pytorch" to split fused operators of MIOpen and cuDNN into
+            convolution and ReLU.
 
     Raises:
-        ValueError: if the device type, the algorithm or the value for a layer is unknown, or if the workspace
-            is not positive.
+        ValueError: if an argument is invalid.
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
@@ -133,8 +128,7 @@ def install(
 def uninstall(device: Device = None) -> None:
     """Undo :func:`install` for one device type, or for all device types if ``device`` is None.
 
-    Contexts of :func:`enabled` stay active. The bypass still computes the backward of each forward that it
-    computed.
+    Contexts of :func:`enabled` stay active. If the bypass computed a forward, it still computes the backward.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -162,12 +156,11 @@ def enabled(
     ctc_loss: str = "native",
     fused_convolution: str = "native",
 ) -> Iterator[None]:
-    """Replace the convolutions of a device type inside of a ``with`` block.
+    """Compute the convolutions of a device type with the bypass inside a ``with`` block.
 
-    The arguments are those of :func:`install`. The block affects all threads, because backward and
-    DataParallel use their own threads. If blocks are nested, the arguments of the innermost block apply. If a
-    forward ran inside of the block, the bypass also computes its backward and double backward, even after the
-    block. Under ``torch.compile``, the bypass computes the backward only inside of the block.
+    The arguments are those of :func:`install`. The block affects all threads. In nested blocks, the arguments
+    of the innermost block apply. Without ``torch.compile``, the backward of these convolutions uses the
+    bypass even after the block.
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
@@ -182,18 +175,16 @@ def enabled(
 def patch(
     model: torch.nn.Module, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
 ) -> None:
-    """Make the bypass compute the convolutions of one model, on every device, until :func:`unpatch`.
+    """Compute the convolutions of one model with the bypass, on every device, until :func:`unpatch`.
 
-    The patch applies to calls such as ``model(x)`` and to calls of the modules in the model, including
-    functional calls in the ``forward`` of a module. It does not apply to ``model.forward(x)`` or to
-    convolutions outside of the model. The bypass also computes the backward of a patched forward, except
-    under ``torch.compile`` as described in :func:`enabled`. Hooks, parametrisations, state-dict keys and
-    ``isinstance`` work as before. ``type(module)`` becomes a derived class. Deep copies of the model are also
-    patched. Pickles contain the unpatched model. A second call replaces the arguments of the first call.
+    The patch applies to ``model(x)`` and to calls of the model's modules, but not to ``model.forward(x)``.
+    Without ``torch.compile``, the backward also uses the bypass. ``type(module)`` becomes a derived class.
+    Deep copies of the model are also patched, but pickles contain the unpatched model. A second call replaces
+    the arguments of the first.
 
     Raises:
-        TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
-        ValueError: as in :func:`install`.
+        TypeError: if ``model`` is not a module, or contains a scripted module.
+        ValueError: if the workspace or the algorithm is invalid.
     """
     patch_model(model, ScopedInterceptor(workspace_or_default(workspace_mb), algorithm_or_default(algorithm)))
 
@@ -209,8 +200,9 @@ def explain(
     workspace_mb: Optional[float] = None,
     algorithm: Optional[str] = None,
 ) -> dict[str, Explanation]:
-    """Return the algorithm that the bypass uses for each direction ("fwd", "bwd-data", "bwd-weights") of a
-    problem, and the reason for this choice.
+    """Return the algorithm that the bypass uses for each direction of a problem, and the reason.
+
+    The keys are "fwd", "bwd-data" and "bwd-weights".
 
     Args:
         problem: a ``rocmprobe.model.problems.Problem``, or a mapping with the keys ``input_shape``,
@@ -219,8 +211,8 @@ def explain(
         device, workspace_mb, algorithm: as in :func:`install`.
 
     Raises:
-        ValueError: as in :func:`install`, and if the device is missing, the dtype is unknown, PyTorch would
-            reject the problem, or the output is empty.
+        ValueError: if an argument is invalid, the device is missing, PyTorch would reject the problem, or the
+            output is empty.
     """
     where = torch.device(_device_type(None) if device is None else device)
     if where.type == "cuda":
@@ -232,22 +224,19 @@ def explain(
 
 
 def status() -> dict[str, dict[str, Any]]:
-    """Return the number of calls that the bypass computed or left to PyTorch since the last
-    :func:`reset_status`, for all devices and threads.
+    """Return the counts of the bypass since the last :func:`reset_status`, for all devices and threads.
 
-    ``calls`` maps an algorithm to the number of directions that it computed. A backward has up to two
-    directions: bwd-data and bwd-weights. The gradient of a bias is not counted. ``native`` maps a reason to
-    the number of convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a kind of
-    layer, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
-
-    ``own_kernels`` has a key for each GPU and dtype checked so far, such as "cuda:0 float32". The value is
-    "used" if rocmprobe's own kernels can be chosen, otherwise the reason why they cannot be chosen.
+    - ``calls``: number of directions that each algorithm computed (a backward has up to two directions)
+    - ``native``: number of convolution calls that were left to PyTorch, by reason
+    - ``pytorch``: number of forward calls that PyTorch's own kernels computed, by layer
+    - ``own_kernels``: "used" or the reason against rocmprobe's own kernels, for each GPU and dtype checked so
+      far (e.g. "cuda:0 float32")
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 
 
 def forget() -> None:
-    """Forget the choices of algorithms and the checks of own kernels in this process. Keep the plan file."""
+    """Forget the chosen algorithms and the checks of own kernels in this process. Keep the plan file."""
     plan_file.forget()
     own_kernels.forget()
     forget_prepared()

@@ -1,8 +1,6 @@
-"""Autograd functions that send the backward of a convolution to the interceptors of its forward.
+"""Autograd functions that run a convolution's backward through the interceptors of its forward.
 
-A backward can run after the interceptors of its forward were removed. So the autograd node of a convolution
-stores input, weight and the active interceptors that have ``keeps_backward``. A double backward needs only
-convolution, bwd-data and bwd-weights.
+The autograd node keeps these interceptors, because they can be removed before the backward runs.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
-    """Return the result of a differentiable convolution that runs through the interceptors ``held``."""
+    """Compute a differentiable convolution through the interceptors ``held``."""
     if dispatch.all_active(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
     return cast(torch.Tensor, _Convolution.apply(held, *call.arguments()))
@@ -78,7 +76,7 @@ def _transforming() -> bool:
 
 
 def _next_below(*tensors: torch.Tensor | None) -> bool:
-    """Return True if no transform, mode or tensor wrapper is active between autograd and the kernels."""
+    """Return True if no functorch transform, dispatch mode or tensor wrapper is active below autograd."""
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False
@@ -109,14 +107,12 @@ def _below_autograd() -> Iterator[None]:
 
 
 def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``jvp`` with forward mode enabled, so that outer transforms can differentiate ``jvp``.
-
-    PyTorch disables forward mode in the jvp of a Function, which would make nested derivatives zero.
-    """
+    """Wrap ``jvp`` so that outer functorch transforms can differentiate ``jvp``."""
 
     def call(ctx: Any, _interceptors: None, *tangents: Any) -> Any:
         if not _transforming():
             return jvp(ctx, ctx.saved_tensors, tangents)
+        # PyTorch disables forward mode in the jvp of a Function, which would make nested derivatives zero.
         with forward_ad._set_fwd_grad_enabled(True):
             # Remove the tangents of the saved tensors, because these tangents belong to this level.
             primals = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
@@ -146,10 +142,9 @@ def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class _InterceptedFunction(torch.autograd.Function):
-    """Base class of ``_TiedConvolution`` and ``_TiedBackward``.
+    """Base class for autograd functions that run on torch 1 and torch 2.
 
-    Subclasses define ``forward`` and ``setup_context`` separately. For torch 1, ``for_this_torch`` joins the
-    two methods.
+    Subclasses define ``forward`` and ``setup_context`` separately.
     """
 
     generate_vmap_rule = True

@@ -1,4 +1,4 @@
-"""Arguments and results of PyTorch's convolution operators, as interceptors receive them."""
+"""Calls of PyTorch's convolution operators, as interceptors receive them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ class ConvolutionCall:
     """Call of ``aten::convolution``, or of ``aten::_convolution`` if ``flags`` is set.
 
     The fields have the names of the operator's schema. ``input`` is ``(N, C, *spatial)``. ``weight`` is ``(K,
-    C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` for a transposed convolution. Stride, padding,
-    dilation and output padding have one entry for each spatial dimension. :meth:`of` repeats a single entry
-    for all dimensions. Sequences of other lengths stay unchanged, so that PyTorch raises its own error.
-
-    ``flags`` are the four last booleans of ``aten::_convolution`` (benchmark, deterministic, cudnn_enabled,
-    allow_tf32). ``torch.jit.trace`` records ``aten::_convolution``.
+    C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` if transposed. Stride, padding, dilation and
+    output padding have one entry for each spatial dimension. ``flags`` are benchmark, deterministic,
+    cudnn_enabled and allow_tf32.
     """
 
     input: torch.Tensor
@@ -38,7 +35,7 @@ class ConvolutionCall:
 
     @staticmethod
     def of(arguments: Sequence[Any]) -> ConvolutionCall:
-        """Return the call for the operator's 9 positional ``arguments`` (13 for ``aten::_convolution``)."""
+        """Build a call from the 9 arguments of ``aten::convolution`` or the 13 of ``aten::_convolution``."""
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments[:9]
         spatial = weight.dim() - 2
         return ConvolutionCall(
@@ -75,12 +72,11 @@ class ConvolutionCall:
         )  # fmt: skip
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments of the operator."""
+        """Return the operator's positional arguments."""
         return (self.input, self.weight, self.bias, *self.settings(), *(self.flags or ()))
 
     def settings(self) -> tuple[Any, ...]:
-        """Return the arguments after the tensors: stride, padding, dilation, transposed, output_padding
-        and groups."""
+        """Return the operator's arguments from ``stride`` to ``groups``."""
         return (
             list(self.stride),
             list(self.padding),
@@ -93,10 +89,11 @@ class ConvolutionCall:
 
 @dataclass(frozen=True)
 class BackwardCall:
-    """Call of ``aten::convolution_backward``. The fields have the names of the operator's schema.
+    """Call of ``aten::convolution_backward``.
 
-    ``grad_output`` has the shape of the convolution's output. ``bias_sizes`` is ``(K,)``, or None without a
-    bias. ``output_mask`` says which gradients (input, weight, bias) are requested.
+    The fields have the names of the operator's schema. ``grad_output`` has the shape of the convolution's
+    output. ``bias_sizes`` is ``(K,)``, or None without a bias. ``output_mask`` says which gradients are
+    requested: input, weight, bias.
     """
 
     grad_output: torch.Tensor
@@ -113,7 +110,7 @@ class BackwardCall:
 
     @staticmethod
     def of(arguments: Sequence[Any]) -> BackwardCall:
-        """Return the call for the operator's 11 positional ``arguments``."""
+        """Build a call from the operator's 11 positional arguments."""
         grad_output, input, weight, bias_sizes, stride, padding, dilation = arguments[:7]
         transposed, output_padding, groups, mask = arguments[7:]
         spatial = weight.dim() - 2
@@ -132,10 +129,7 @@ class BackwardCall:
         )
 
     def as_2d(self) -> BackwardCall:
-        """Return this backward of a 1-d convolution as a backward of a 2-d convolution of height 1.
-
-        ``grad_output`` stays unchanged if it does not have three dimensions.
-        """
+        """Return this 1-d backward as the backward of a 2-d convolution of height 1."""
         flat = self.grad_output.dim() == 3
         return replace(
             self,
@@ -157,7 +151,7 @@ class BackwardCall:
         )  # fmt: skip
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments of the operator."""
+        """Return the operator's positional arguments."""
         return (
             self.grad_output,
             self.input,
@@ -174,6 +168,7 @@ class BackwardCall:
 
 
 def _expanded(values: Sequence[int], spatial: int) -> tuple[int, ...]:
+    # Keep sequences of other lengths, so that PyTorch raises its own error.
     return tuple(values) * max(spatial, 1) if len(values) == 1 else tuple(values)
 
 
@@ -183,13 +178,13 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _switches() -> tuple[bool, ...]:
-    """Return PyTorch's switches that influence the memory format of results or the choice of an algorithm."""
+    """Return PyTorch's global switches: cuDNN, oneDNN, deterministic algorithms."""
     libraries = torch._C._get_cudnn_enabled(), torch._C._get_mkldnn_enabled()
     return (*libraries, torch.are_deterministic_algorithms_enabled())
 
 
 def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
-    """Return the memory format in which PyTorch would return output, input gradient and weight gradient."""
+    """Return the memory format that PyTorch would use for the results of ``call``."""
     bias = call.bias if isinstance(call, ConvolutionCall) else None
     arguments = (call.input, call.weight, bias, call.stride, call.padding, call.dilation)
     settings = (call.transposed, call.output_padding, call.groups)
@@ -201,7 +196,7 @@ def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
 
 
 def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -> torch.memory_format:
-    """Return the memory format that torch 1.13 determines for ``kernel``.
+    """Return the memory format of results that torch 1.13 computes with the backend ``kernel``.
 
     Source: determine_backend_memory_format in aten/src/ATen/native/Convolution.cpp.
     """
@@ -220,7 +215,7 @@ def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -
 
 
 def _suggested(tensor: torch.Tensor) -> torch.memory_format:
-    """Return the result of suggest_memory_format of c10::TensorImpl, computed from sizes and strides."""
+    """Return the memory format that suggest_memory_format of c10::TensorImpl would return."""
     order = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}.get(tensor.dim())
     sizes, strides = tensor.shape, tensor.stride()
     if order is None or strides[1] == 0:

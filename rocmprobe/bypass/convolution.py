@@ -1,4 +1,4 @@
-"""Interceptor that chooses a plan for each convolution, and computes the convolution with this plan."""
+"""Interceptor that computes convolutions with the algorithms of the bypass."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ _MOST_PREPARED = 4096
 
 
 def forget_prepared() -> None:
-    """Delete all preparations, so that the next call of each problem chooses its algorithm again."""
+    """Clear the cache of chosen algorithms."""
     _prepared.clear()
 
 
 class BypassInterceptor(Interceptor):
-    """Interceptor that computes supported calls, passes other calls to ``proceed``, and counts calls of both
-    kinds.
+    """Interceptor that computes supported convolutions, and passes all others to the next interceptor.
 
     Args:
         workspace_mb: maximum workspace for each direction, in MiB.
@@ -121,9 +120,9 @@ class BypassInterceptor(Interceptor):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Cached values for all calls with the same ``form()``.
+    """Cache entry for all calls with the same ``form()``.
 
-    ``lifted`` is True for a 1-d problem, which is computed as a 2-d problem of height 1.
+    ``lifted`` is True if a 1-d problem is computed as a 2-d problem of height 1.
     """
 
     problem: ConvolutionShape
@@ -133,7 +132,7 @@ class _Prepared:
 
 
 class _LeftNativeError(Exception):
-    """The bypass does not support the problem. The message is the reason that ``status`` shows."""
+    """Raised if the bypass does not support a convolution."""
 
 
 def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
@@ -199,15 +198,12 @@ def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_form
 
 
 def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
-    """Return the gradient of a bias: the sum of ``gradient`` over all dimensions except channels.
-
-    fp16 and bf16 are summed in blocks of channels. The fp32 copy of a block has at most ``cap`` bytes, but at
-    least one channel.
-    """
+    """Return the gradient of a bias: the sum of ``gradient`` for each channel."""
     dimensions = (0, *range(2, gradient.dim()))
     if gradient.element_size() >= 4:
         return gradient.sum(dimensions)
-    # On a CPU, PyTorch sums fp16 and bf16 through a copy in fp32.
+    # On a CPU, PyTorch sums fp16 and bf16 through a copy in fp32. So sum blocks of channels whose copy has at
+    # most ``cap`` bytes, but at least one channel.
     step = max(1, cap // (4 * gradient[:, 0].numel()))
     parts = ranges(gradient.shape[1], step)
     return torch.cat([gradient[:, first:last].sum(dimensions) for first, last in parts])
@@ -226,10 +222,12 @@ DTYPES = {
 
 
 class ConvolutionShape:
-    """A plain (not transposed) convolution. Operands of all calls must have the same memory layout.
+    """Convolution of fixed sizes, with one chosen plan for each direction.
+
+    All calls must pass operands of the same memory layout.
 
     Args:
-        plain: sizes of the convolution.
+        plain: sizes of the (not transposed) convolution.
         cap: maximum workspace in bytes for each direction.
         algorithm: "auto", or the name of the algorithm to use if it applies.
     """
@@ -250,10 +248,10 @@ class ConvolutionShape:
         bias: torch.Tensor | None,
         result: torch.Tensor,
     ) -> None:
-        """Compute fwd (``source`` is an image) or bwd-data (``source`` is a feature), and write the result to
-        ``result``.
+        """Compute fwd or bwd-data, and write the result into ``result``.
 
-        ``bias`` has one value per channel of the result.
+        ``source`` has the shape of the convolution's input in fwd, and of its output in bwd-data. ``bias``
+        has one value per channel of ``result``.
         """
 
         def run(plan: Plan) -> None:
@@ -274,7 +272,7 @@ class ConvolutionShape:
         self._compute(choice, run)
 
     def weights(self, image: torch.Tensor, feature: torch.Tensor, result: torch.Tensor) -> None:
-        """Write the gradient of the weight for ``image`` and ``feature`` to ``result`` (bwd-weights)."""
+        """Compute bwd-weights, and write the weight gradient into ``result``."""
 
         def run(plan: Plan) -> None:
             ALGORITHMS[plan.algorithm].backward_weights(plan, self.plain, image, feature, result)
@@ -305,10 +303,7 @@ class ConvolutionShape:
 
 
 def _flipped(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return the weight with reversed taps and, in each group, swapped channels and filters.
-
-    The shape is ``(channels, filters / groups, *kernel)``.
-    """
+    """Return the weight of the convolution ``plain.flipped()``, ``(channels, filters / groups, *kernel)``."""
     grouped = weight.reshape(plain.groups, plain.filters // plain.groups, *weight.shape[1:])
     swapped = grouped.flip(tuple(range(3, grouped.dim()))).transpose(1, 2)
     return swapped.reshape(plain.channels, plain.filters // plain.groups, *plain.kernel)

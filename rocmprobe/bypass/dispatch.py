@@ -1,8 +1,7 @@
-"""Dispatch of a convolution through the interceptors of its device type to PyTorch's own kernel.
+"""Interceptors between the caller of a convolution and PyTorch's own kernel.
 
-A call passes the interceptors from the highest rank to the lowest. The interceptors of a device type apply to
-the whole process, including backward threads and DataParallel replicas. :mod:`rocmprobe.bypass.registration`
-makes PyTorch call this module.
+A call passes the interceptors of its device type from the highest rank to the lowest. Interceptors apply to
+all threads of the process.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ _UNRECORDED = 9
 
 
 class Interceptor:
-    """Base class of code that runs between a caller and PyTorch's convolution kernels.
+    """Base class of interceptors, which receive each convolution before PyTorch's own kernel.
 
     Attributes:
-        name: name of the interceptor. If several interceptors of a device type have the same name, only the
-            interceptor nearest to the caller is active.
-        rank: a higher rank is nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``, ``RANK_FAULTS``).
-            Among equal ranks, the interceptor added last is nearest.
-        keeps_backward: True if the interceptor also intercepts the backward and double backward of a
-            convolution that it intercepted, even if it has been removed since.
+        name: name of the interceptor. Among active interceptors with the same name, only the one nearest to
+            the caller is used.
+        rank: a higher rank is nearer to the caller. Among equal ranks, the interceptor added last is nearest.
+        keeps_backward: True if the interceptor, even after its removal, receives the backward of each
+            convolution that it intercepted.
     """
 
     name: str = "layer"
@@ -41,7 +39,7 @@ class Interceptor:
     keeps_backward: bool = False
 
     def acts(self) -> bool:
-        """Return True if the interceptor is active for the next calls of this thread."""
+        """Return True if the interceptor is active in this thread."""
         return True
 
     def convolution(
@@ -49,15 +47,14 @@ class Interceptor:
     ) -> torch.Tensor:
         """Return the output of ``call``.
 
-        ``proceed(call)`` returns the output of the next interceptor, or of PyTorch after the last
-        interceptor.
+        ``proceed(call)`` passes the call to the next interceptor, or to PyTorch's own kernel.
         """
         return proceed(call)
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of input, weight and bias, with None for a gradient that was not requested."""
+        """Return the gradients of input, weight and bias. A gradient that was not requested is None."""
         return proceed(call)
 
 
@@ -67,7 +64,7 @@ _local = threading.local()
 
 
 def add(interceptor: Interceptor, device_type: str) -> None:
-    """Add ``interceptor`` to the convolutions of ``device_type``, a key of ``operators.KEYS``.
+    """Intercept the convolutions of ``device_type`` ("cpu" or "cuda") with ``interceptor``.
 
     Raises:
         ValueError: if this interceptor was already added.
@@ -81,7 +78,7 @@ def add(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. Calls in progress still run through the interceptor.
+    """Stop intercepting new calls with ``interceptor``.
 
     Raises:
         ValueError: if the interceptor was not added.
@@ -94,12 +91,12 @@ def remove(interceptor: Interceptor, device_type: str) -> None:
 
 
 def interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """Return the active interceptors of ``device_type``, the nearest to PyTorch first."""
+    """Return the active interceptors of ``device_type``, lowest rank first."""
     return _acting(_present[device_type])
 
 
 def keeping_interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """Return the active interceptors that have ``keeps_backward``."""
+    """Return the active interceptors whose ``keeps_backward`` is True."""
     return tuple(each for each in interceptors(device_type) if each.keeps_backward)
 
 
@@ -110,10 +107,10 @@ def all_active(device_type: str, held: Sequence[Interceptor]) -> bool:
 
 
 def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> torch.Tensor:
-    """Return the result of ``call``, passed through the interceptors of its device.
+    """Compute ``call`` through the active interceptors of its device.
 
-    Interceptors in ``held`` are used even if they are no longer active. They replace active interceptors of
-    the same name.
+    Interceptors in ``held`` are used even if they were removed. They replace active interceptors of the same
+    name.
     """
 
     def enter(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
@@ -125,7 +122,7 @@ def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> 
 
 
 def run_backward(call: BackwardCall, held: Sequence[Interceptor] = ()) -> Gradients:
-    """Return the gradients of ``call``, passed through interceptors as in :func:`run_convolution`."""
+    """Compute the gradients of ``call`` through interceptors, as in :func:`run_convolution`."""
 
     def enter(stack: tuple[Interceptor, ...], call: BackwardCall) -> Gradients:
         if not stack:
@@ -151,18 +148,12 @@ def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, 
 
 
 def is_traced(arguments: Sequence[Any]) -> bool:
-    """Return True if these are the arguments of ``aten::convolution`` and ``torch.jit.trace`` is active.
-
-    Tracing records only ``aten::_convolution``, see :func:`convolution_for_tracing`.
-    """
+    """Return True if ``torch.jit.trace`` is tracing a call of ``aten::convolution`` with these arguments."""
     return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
 
 
 def convolution_for_tracing(arguments: Sequence[Any]) -> torch.Tensor:
-    """Compute ``aten::convolution`` with PyTorch's own kernel, which calls ``aten::_convolution``.
-
-    Tracing records the call of ``aten::_convolution``, and rocmprobe intercepts this call.
-    """
+    """Compute ``aten::convolution`` by a call of ``aten::_convolution``, which tracing can record."""
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
     )
@@ -170,7 +161,7 @@ def convolution_for_tracing(arguments: Sequence[Any]) -> torch.Tensor:
 
 
 def inside_native() -> bool:
-    """Return True if this thread runs PyTorch's own kernel of a convolution that was already intercepted."""
+    """Return True if this thread is inside :func:`native_convolution`."""
     return getattr(_local, "inside_native", False)
 
 

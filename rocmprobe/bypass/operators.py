@@ -1,8 +1,4 @@
-"""Registration of Python kernels for PyTorch's operators.
-
-torch.compile does not compile these kernels. The module can also detect that a graph is being captured, and
-it provides locks that stay usable in a forked process.
-"""
+"""Helpers for Python kernels of PyTorch's operators: registration, graph capture and fork-safe locks."""
 
 from __future__ import annotations
 
@@ -18,9 +14,10 @@ KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
-    """Register ``kernels`` (name of an ``aten`` operator -> function) under the dispatch key ``key``.
+    """Register Python kernels for ``aten`` operators under the dispatch key ``key``.
 
-    The kernels stay registered until the returned object is freed.
+    ``kernels`` maps operator names to functions. The kernels stay registered until the returned object is
+    freed.
     """
     # torch has incomplete type annotations for this class.
     library = cast(Any, Library)("aten", "IMPL", key)
@@ -33,10 +30,7 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``function`` so that Dynamo compiles neither the function nor the functions that it calls.
-
-    Without the wrapper, Dynamo would also compile Python kernels that run after a graph break.
-    """
+    """Prevent ``torch.compile`` from compiling ``function`` and the functions that it calls."""
     disable = getattr(torch, "_disable_dynamo", None)
     if disable is None:
         return function
@@ -53,16 +47,13 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def capturing(device: torch.device) -> bool:
-    """Return True if the current stream of ``device`` is being captured as a graph."""
+    """Return True if the current stream of ``device`` is being captured as a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def lock_across_forks() -> Any:
-    """Return a reentrant lock that is acquired during every fork.
-
-    A child process has only the thread that forked. A lock held by another thread would stay locked in the
-    child.
-    """
+    """Return a reentrant lock that a forked process can still acquire."""
+    # A lock that another thread holds during a fork would stay locked in the child.
     lock = threading.RLock()
     # Windows has no fork.
     if hasattr(os, "register_at_fork"):

@@ -1,13 +1,7 @@
-"""Replacement of layers other than convolution by PyTorch's own kernels. Convolution stays unchanged.
+"""Layers that PyTorch's own kernels can compute in place of MIOpen, cuDNN or oneDNN.
 
-A few operators of PyTorch decide whether batch norm, an RNN or the CTC loss runs in a vendor library (MIOpen,
-cuDNN, oneDNN). These operators are composites: they are implemented by calls of other operators. At the first
-request for a layer, a kernel of rocmprobe replaces the composite. While the layer is requested, the kernel
-runs the composite with the vendor library switched off. For batch norm with valid arguments, the kernel calls
-``native_batch_norm`` instead. Without a request, the kernel runs the composite unchanged.
-
-Operators that fuse convolution and ReLU are not composites. They are computed as convolution, sum and ReLU.
-As in :mod:`rocmprobe.bypass.registration`, kernels stay registered until the end of the process.
+At the first request for a layer, a Python kernel replaces the layer's operator in PyTorch. The Python kernel
+stays registered until the end of the process.
 """
 
 from __future__ import annotations
@@ -40,12 +34,12 @@ _libraries: dict[tuple[str, str], list[Any]] = {}
 
 
 def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
-    """Return the kinds of layers whose value in ``others`` is "pytorch".
+    """Return the layers in ``KINDS`` whose value in ``others`` is "pytorch".
 
-    ``others`` has one value ("pytorch" or "native") for each kind in ``KINDS``.
+    ``others`` has one value ("pytorch" or "native") for each layer, in the order of ``KINDS``.
 
     Raises:
-        ValueError: if another value is given, or if ``convolution`` is not "bypass" or "native".
+        ValueError: if a value is unknown, or if ``convolution`` is not "bypass" or "native".
     """
     wanted = (("convolution", convolution, "bypass"), *zip(KINDS, others, ("pytorch",) * len(KINDS)))
     for kind, word, other in wanted:
@@ -55,9 +49,9 @@ def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
 
 
 def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
-    """Make PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`undo_send_to_pytorch`.
+    """Make PyTorch's own kernels compute the layers ``kinds`` on ``device_type``.
 
-    Requests are counted: each call of :func:`undo_send_to_pytorch` undoes one request.
+    Call :func:`undo_send_to_pytorch` once for each call of this function.
 
     Raises:
         ValueError: if the device type is not "cpu" or "cuda".
@@ -72,22 +66,18 @@ def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
 
 
 def undo_send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
-    """Undo one request of :func:`send_to_pytorch`."""
+    """Undo one call of :func:`send_to_pytorch`."""
     with _lock:
         _asked[device_type].subtract(kinds)
 
 
 def by_pytorch(kind: str, device_type: str) -> bool:
-    """Return True if a request for ``kind`` on ``device_type`` is active."""
+    """Return True if :func:`send_to_pytorch` is active for ``kind`` on ``device_type``."""
     return device_type in _asked and _asked[device_type][kind] > 0
 
 
 class _Switch:
-    """PyTorch's switch of a vendor library. The switch is off while any thread is inside of :meth:`off`.
-
-    All threads share the switch. A thread that leaves must not turn the switch on while other threads are
-    inside. The last thread that leaves restores the switch.
-    """
+    """Process-wide switch of a vendor library, off while any thread is inside :meth:`off`."""
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
         self._read, self._write = read, write
@@ -108,6 +98,7 @@ class _Switch:
             with self._lock:
                 self._inside -= 1
                 if not self._inside:
+                    # Only the last thread that leaves restores the switch.
                     self._write(self._before)
 
 
@@ -141,7 +132,8 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
 def _can_call_native(
     input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> bool:
-    """Return True if the arguments are valid for ``native_batch_norm``, which does not check their sizes."""
+    """Return True if the arguments are valid for ``native_batch_norm``."""
+    # ``native_batch_norm`` does not check the sizes of its arguments.
     of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
     fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
     known = training or (mean is not None and variance is not None)
@@ -193,10 +185,7 @@ def _count_fused(input: torch.Tensor) -> None:
 
 
 def _registered(kind: str, key: str) -> list[Any]:
-    """Register the kernels for ``kind``, and return the objects that keep them registered.
-
-    Kernels for composites are registered above autograd and, for inference mode, also below autograd.
-    """
+    """Register the kernels for ``kind``, and return the objects that keep them registered."""
     aten = torch.ops.aten
     if kind == "fused_convolution":
         # PyTorch's own kernels for these operators cannot be called any more after ours are registered, so
@@ -211,4 +200,5 @@ def _registered(kind: str, key: str) -> list[Any]:
             for name in (_RNN if kind == "rnn" else (kind,))
             for overload in getattr(aten, name).overloads()
         }
+    # The kernels below autograd, under ``key``, are for inference mode.
     return [kernel_library(each, kernels) for each in (key, "Autograd" + key)]

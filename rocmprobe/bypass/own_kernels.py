@@ -1,8 +1,4 @@
-"""Adapter between :mod:`rocmprobe.kernels` and PyTorch's tensors.
-
-This module checks if the kernels can be used on a device, and launches them on torch's current stream with a
-workspace from torch's allocator.
-"""
+"""Adapter that runs the kernels of :mod:`rocmprobe.kernels` on PyTorch's tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _lock = lock_across_forks()
 
 @dataclass
 class _Kernels:
-    """Kernels for one dtype on one device, or the reason why they must not be used."""
+    """Kernels for one dtype on one device, or the reason why they cannot be used."""
 
     refusal: str
     module: Optional[kernels.Module] = None
@@ -35,11 +31,10 @@ _known: dict[tuple[torch.device, str], _Kernels] = {}
 
 
 def refusal(device: torch.device, dtype: str) -> str:
-    """Return why rocmprobe's kernels must not compute ``dtype`` (e.g. "float32") on ``device``, or "" if they
-    can.
+    """Return why rocmprobe's own kernels cannot compute ``dtype`` on ``device``, or "" if they can.
 
-    The first call compiles and loads the kernels if their self-test has passed on this machine. If the
-    self-test has not run yet and ``ROCMPROBE_BYPASS_KERNELS=1`` is set, the call runs it in a child process.
+    The first call compiles and loads the kernels if their self-test has passed on this machine. If
+    ``ROCMPROBE_BYPASS_KERNELS=1`` is set, the first call runs a missing self-test in a child process.
     """
     return _kernels(device, dtype).refusal
 
@@ -60,22 +55,18 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
 
 
 def state() -> dict[str, str]:
-    """Return "used", or the reason for refusal, for each device and dtype checked so far.
-
-    The keys have the form "cuda:0 float32".
-    """
+    """Return "used" or the reason for refusal, keyed by checked device and dtype, e.g. "cuda:0 float32"."""
     return {f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in list(_known.items())}
 
 
 def forget() -> None:
-    """Forget the results of :func:`refusal`. The next call checks the machine and
-    ``ROCMPROBE_BYPASS_KERNELS`` again."""
+    """Forget the results of :func:`refusal`."""
     with _lock:
         _known.clear()
 
 
 def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
-    """Run the self-test in this process, and store its verdict for this process and others.
+    """Run the self-test in this process, and store its verdict.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
@@ -87,7 +78,7 @@ def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
 
 
 def rates(device: torch.device) -> kernels.Rates:
-    """Return the arithmetic and memory throughput that rocmprobe's own kernels reach on the device.
+    """Measure the arithmetic and memory throughput of rocmprobe's own kernels on ``device``.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
@@ -113,7 +104,7 @@ def compute(
     """Launch the kernel ``variant`` of ``family`` for one direction of a problem.
 
     Raises:
-        RuntimeError: if a launch fails, or if the kernels must not be used.
+        RuntimeError: if the kernels cannot be used, or if a launch fails.
     """
     dtype = str(image.dtype).rpartition(".")[2]
     known = _kernels(image.device, dtype)

@@ -1,14 +1,7 @@
-"""The only place in a process that registers kernels for PyTorch's convolution operators.
+"""Registration of rocmprobe's kernels for PyTorch's convolution operators.
 
-PyTorch sends every convolution to ``aten::convolution`` (traced TorchScript: ``aten::_convolution``) and
-every gradient to ``aten::convolution_backward``. When the first interceptor of a device type is added,
-kernels of rocmprobe replace these operators under the dispatch keys of that device type. torch 1.13.1 rejects
-a second Python kernel for the same operator and key, and later versions silently replace the first. So all
-code that observes or replaces convolutions must add an interceptor through this module.
-
-The kernels stay registered until the end of the process. If a kernel were unregistered, PyTorch would free it
-at once, even while another thread, e.g. of autograd, is calling it. Without an interceptor, PyTorch's own
-kernels compute every call and record it for autograd.
+All interceptors must be added here, because PyTorch keeps only one Python kernel for an operator and dispatch
+key.
 """
 
 from __future__ import annotations
@@ -24,11 +17,12 @@ from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
 _lock = lock_across_forks()
 #: Objects that keep the kernels registered, keyed by device type.
+#: Never freed, because PyTorch would free a kernel even while another thread is calling it.
 _libraries: dict[str, list[Any]] = {}
 
 
 def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Add ``interceptor`` to the convolutions of ``device_type``: "cpu" or "cuda", which includes ROCm.
+    """Intercept the convolutions of ``device_type``, "cpu" or "cuda" (also for ROCm), with ``interceptor``.
 
     Raises:
         ValueError: if the device type is unknown, or if this interceptor was already added.
@@ -40,7 +34,7 @@ def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. Calls in progress still run through the interceptor.
+    """Stop intercepting new calls with ``interceptor``.
 
     Raises:
         ValueError: if the device type is unknown, or if the interceptor was not added.

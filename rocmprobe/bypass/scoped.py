@@ -1,9 +1,6 @@
-"""Bypass for one model or one call. It is active only in the thread that makes the call.
+"""Bypass for one model or one call, active only in the calling thread.
 
-The interceptor of a model or call is added for a whole device type, but it is active only inside of
-:func:`activate`. In a patched model, a derived class replaces the class of each module. The ``__call__`` of
-the derived class runs inside of :func:`activate`. Deep copies and DataParallel replicas are patched too. A
-pickle contains the original classes.
+Each module of a patched model gets a derived class, whose ``__call__`` activates the bypass.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Interceptor that replaces the installed bypass in one thread inside of :func:`activate`."""
+    """Bypass interceptor that is active only inside :func:`activate`, in place of an installed bypass."""
 
     rank = RANK_BYPASS + 1
 
@@ -54,7 +51,7 @@ class ScopedInterceptor(BypassInterceptor):
 
 @contextmanager
 def activate(interceptor: ScopedInterceptor) -> Iterator[None]:
-    """Activate ``interceptor`` in this thread inside of a ``with`` block."""
+    """Activate ``interceptor`` in this thread during a ``with`` block."""
     outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
     _local.entered = (*outer, interceptor)
     try:
@@ -96,7 +93,7 @@ _users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 
 
 class _Patched:
-    """Base class of the classes that :func:`patch_model` gives to modules."""
+    """Base class of the derived classes of patched modules."""
 
     _bypass_interceptor: ScopedInterceptor
     _bypass_former: Any
@@ -141,10 +138,10 @@ def _call() -> Any:
 
 
 def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
-    """Make every convolution of ``model`` and its modules run through ``interceptor``.
+    """Run the convolutions of ``model`` through ``interceptor``.
 
     Raises:
-        TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
+        TypeError: if ``model`` is not a module, or contains a scripted module.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"patch takes a torch.nn.Module, not {type(model).__name__}")
@@ -177,10 +174,7 @@ def _restore(model: torch.nn.Module) -> None:
 
 
 def _patched_class(module: torch.nn.Module) -> type:
-    """Return the class from which the patched class of ``module`` must be derived.
-
-    For a parametrised module, return the base class of the class that PyTorch generated.
-    """
+    """Return the class of ``module``, without the class that PyTorch generates for a parametrised module."""
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
 
@@ -189,10 +183,7 @@ def _derived_of(module: Any) -> type:
 
 
 def _replace(module: Any, old: type, new: type) -> None:
-    """Change the class of ``module`` from ``old`` to ``new``.
-
-    If ``module`` is parametrised, replace ``old`` in the bases of the class that PyTorch generated.
-    """
+    """Change the class of ``module`` from ``old`` to ``new``."""
     top = type(module)
     if top is old:
         module.__class__ = new

@@ -1,4 +1,4 @@
-"""Code for all commands: the command group, exit codes, and error messages of one line."""
+"""Command group, exit codes and error messages of the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rocmprobe.text import printing
 
 
 def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
-    """Wrap a command so that it exits with its return value, or with the exit code of its exception.
+    """Wrap a command so that its return value becomes the exit code.
 
     Expected exceptions print one line to stderr, unexpected exceptions a traceback.
     """
@@ -31,11 +31,8 @@ def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
         printing.ready()
         try:
             code = _code(functools.partial(command, *args, **options))
-            # Workaround for CPython: if an interrupt arrives inside `exec` of a text, which dataclasses use,
-            # Python
-            # later dies of SIGINT instead of returning its exit code, even if the interrupt was handled.
-            # Another
-            # `exec` resets this.
+            # Workaround for CPython: after an interrupt inside `exec` of a text, which dataclasses use,
+            # Python dies of SIGINT at exit, even if the interrupt was handled. Another `exec` resets this.
             exec("")  # noqa: S102
             sys.exit(code)
         except BrokenPipeError:
@@ -78,16 +75,13 @@ def _code(command: Callable[[], int]) -> int:
 
 
 def _exit_unread() -> NoReturn:
-    """Exit without a message, because nobody reads stdout any more.
-
-    Discard the output buffer first. Otherwise Python would flush the buffer at exit and report a broken pipe.
-    """
+    # Discard the buffer, because Python would flush it at exit and report the broken pipe again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(UNREAD)
 
 
 def exhausted(error: Optional[BaseException]) -> str:
-    """Return the system resource that ran out and the remedy, or "" if the error has another cause."""
+    """Return the system resource that ran out and a remedy, or "" if the error has another cause."""
     if error is None:
         return ""
     number = error.errno if isinstance(error, OSError) else None
@@ -117,7 +111,7 @@ def command(name: str) -> click.Command:
 
 
 class _Commands(CommandGroup):
-    """The group of all commands. A command is imported when it runs or when the help lists it."""
+    """The group of all commands, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -153,12 +147,10 @@ def main() -> None:
 
 
 def needs_linux(command: str) -> str:
-    """Return one line that says why ``command`` cannot run on this system, or "" if it can.
-
-    Commands that test a device fork processes and kill process groups, which Windows does not support.
-    """
+    """Return an error message if ``command`` cannot run on this system, or "" if it can."""
     if sys.platform != "win32":
         return ""
+    # Commands that test a device fork processes and kill process groups.
     return (
         f"`rocmprobe {command}` needs Linux; on Windows, start it in WSL. Commands that do not test the "
         "GPU also work on Windows, for example explain, report, compare, env and list"
@@ -166,7 +158,7 @@ def needs_linux(command: str) -> str:
 
 
 def describe_holder(device: str) -> str:
-    """Return ``run FOLDER (pid N) on DEVICE since HH:MM:SS``, or "" if no process holds the device.
+    """Return ``run FOLDER (pid N) on DEVICE since HH:MM:SS``, or "" if no run uses the device.
 
     ``device`` is the name of a lease, such as "cpu" or "GPU 0000:03:00.0".
     """

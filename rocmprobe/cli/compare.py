@@ -1,4 +1,4 @@
-"""``rocmprobe compare``: compares two runs, and prints the redacted comparison."""
+"""``rocmprobe compare``: shows what changed between two runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 
 
 def compare_runs(old: Path, new: Path) -> Comparison:
-    """Return the comparison of two runs, with identifiers redacted.
+    """Compare two runs, and redact identifiers in the comparison.
 
     Raise BadInput if a run has no results or no outcome.
     """
@@ -63,10 +63,12 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def print_comparison(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
-    """Print the changes, and write them to the summary of a GitHub job. Return True if a job should fail.
+    """Print what changed between two runs. Return True if the new run is worse.
 
-    If both runs tested several Python environments, compare each environment that both runs have. Raise
-    BadInput if a run has no results or no outcome, or if no environment is in both runs.
+    In a GitHub job, also write the changes to the job's summary. If both runs tested several Python
+    environments, compare each common environment.
+
+    Raise BadInput if a run has no results or no outcome, or if the runs have no environment in common.
     """
     found = {name: compare_runs(*pair) for name, pair in _pairs(old, new).items()}
     if as_json:
@@ -91,10 +93,7 @@ def print_comparison(old: Path, new: Path, as_json: bool, environ: Mapping[str, 
 
 
 def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the pairs of runs to compare, keyed by the Python environment ("" if a run tested only one).
-
-    Raise BadInput if no environment is in both runs.
-    """
+    """Return the pairs of runs to compare, keyed by the Python environment, or by "" for a single pair."""
     before, after = (read_joined(results_file(each)) for each in (old, new))
     if not before or not after:
         return {"": (old, new)}
@@ -105,7 +104,6 @@ def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def _results(source: Path) -> Results:
-    """Return the results of a run's folder or file."""
     if source.is_dir() and not results_file(source).exists():
         from rocmprobe.report.write import recorded
 

@@ -1,4 +1,4 @@
-"""``rocmprobe explain``: explains a failure, given a log or a run and known facts."""
+"""``rocmprobe explain``: explains why a program failed, from a log or a run."""
 
 from __future__ import annotations
 
@@ -92,14 +92,13 @@ def explain_command(
 
 
 def facts_of_this_machine() -> Facts:
-    """Detect this machine and return its ``Facts``."""
     from rocmprobe.detect import detect
 
     return facts_of_machine(detect(Path("/")))
 
 
 def explain_source(source: Optional[str], given: Facts) -> Explanation:
-    """Return the explanation of a log or of a run's results.
+    """Explain a log or the results of a run.
 
     ``-`` or None means standard input. Raise BadInput if a file cannot be read.
     """
@@ -121,7 +120,7 @@ def _not_looked_at(log: Log) -> Iterator[str]:
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:
-    """Return the explanation with identifiers redacted, safe to publish (docs/reporting-a-bug.md)."""
+    """Return the explanation with identifiers redacted, safe to publish."""
     from rocmprobe.text.redact import redacted
 
     clean: Explanation = from_json(Explanation, redacted(asdict(explanation)))
@@ -136,8 +135,9 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
     """Return the facts in a JSON file and in ``NAME=VALUE`` options. Options override the file.
 
-    The file is an object with the keys of ``Facts``, the output of ``rocmprobe detect --json``, or the
-    results of a run. Raise BadInput for any other file or option.
+    The file contains facts, the output of ``rocmprobe detect --json``, or the results of a run.
+
+    Raise BadInput if the file or an option is invalid.
     """
     of_file = _facts_file(path) if path else Facts()
     values: dict[str, Any] = {}
@@ -167,9 +167,11 @@ def _facts_file(path: Path) -> Facts:
 
 
 def read_facts(path: Path) -> Union[Machine, Facts]:
-    """Return the facts in a JSON file, or the machine if `rocmprobe detect --json` or a run wrote the file.
+    """Read facts from a JSON file.
 
-    Raise BadInput for any other file.
+    Return a ``Machine`` for the output of `rocmprobe detect --json` and for the results of a run.
+
+    Raise BadInput if the file is invalid.
     """
     path = results_file(path)
     data = reading.read_json(path, "name a JSON file with facts")
@@ -207,7 +209,7 @@ def _of_file(path: Path) -> tuple[Log, Facts]:
 
 
 def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
-    """Read a log or a run's results from a stream, and return the log and the facts."""
+    """Read a log or the results of a run, and return the log and the facts."""
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
         return read_log(stream, start), Facts()

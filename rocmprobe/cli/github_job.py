@@ -1,4 +1,4 @@
-"""Output for a step of a GitHub workflow: summary, annotations, and output that GitHub does not execute."""
+"""Output for a step of a GitHub workflow: summary and annotations."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STEP_BYTES = 2**20
 
 @contextmanager
 def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
-    """Disable GitHub's workflow commands during the block. Outside GitHub, do nothing.
+    """In a GitHub job, disable workflow commands during the ``with`` block.
 
-    GitHub executes every output line that begins with ``::``, including lines from logs.
+    GitHub executes every output line that begins with ``::``, even from logs.
     """
     if environ.get("GITHUB_ACTIONS") != "true":
         yield
@@ -32,7 +32,7 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def annotate(results: Results, environ: Mapping[str, str]) -> None:
-    """Print the results as annotations if GITHUB_ACTIONS is "true", and append them to the job's summary."""
+    """In a GitHub job, print the results as annotations and append them to the job's summary."""
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
@@ -43,9 +43,9 @@ def annotate(results: Results, environ: Mapping[str, str]) -> None:
 
 
 def summarise(summary: str, environ: Mapping[str, str]) -> None:
-    """Append Markdown to the job's summary, the file in GITHUB_STEP_SUMMARY.
+    """Append Markdown to the file in GITHUB_STEP_SUMMARY, if the variable is set.
 
-    Do nothing if the variable is unset. If the summary cannot be written, print one line to stderr.
+    If the file cannot be written, print one line to stderr.
     """
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:

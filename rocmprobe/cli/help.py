@@ -21,7 +21,7 @@ _OPTIONS = "Options"
 
 
 def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the commands ``names`` by group. Commands without a group come last, under "Other"."""
+    """Return the commands ``names``, keyed by group. Commands without a group are under "Other"."""
     groups = {title: [name for name in members if name in names] for title, members in GROUPS.items()}
     known = {name for members in GROUPS.values() for name in members}
     groups["Other"] = [name for name in names if name not in known]
@@ -29,7 +29,7 @@ def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 class CommandGroup(click.Group):
-    """A click group whose help lists the commands under the titles in ``GROUPS``."""
+    """A click group whose help lists commands under the titles in ``GROUPS``."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in grouped_names(tuple(self.list_commands(ctx))).items():
@@ -43,7 +43,7 @@ class CommandGroup(click.Group):
 
 
 class GroupedOption(click.Option):
-    """An option that the help lists below the title ``group``."""
+    """An option that the help lists under the title ``group``."""
 
     def __init__(self, *names: Any, group: str, **attributes: Any) -> None:
         super().__init__(*names, **attributes)
@@ -51,7 +51,7 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options in groups, in the order of their first options."""
+    """A command whose help lists the options under group titles."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, options in grouped_options(self, ctx).items():
@@ -61,7 +61,7 @@ class GroupedCommand(click.Command):
 
 
 def grouped_options(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
-    """Return the visible options of ``command``, by the title of their group."""
+    """Return the visible options of ``command``, keyed by group title."""
     groups: dict[str, list[click.Option]] = {}
     for option in command.get_params(ctx):
         if isinstance(option, click.Option) and not option.hidden:
@@ -70,5 +70,5 @@ def grouped_options(command: click.Command, ctx: click.Context) -> dict[str, lis
 
 
 def option_group(title: str) -> Any:
-    """Return a replacement for ``click.option`` whose options belong to the group ``title``."""
+    """Return a variant of ``click.option`` for options under the title ``title``."""
     return functools.partial(click.option, cls=GroupedOption, group=title)

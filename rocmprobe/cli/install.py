@@ -1,4 +1,4 @@
-"""``rocmprobe install``: finds the stacks for a machine, and prints them as text or JSON."""
+"""``rocmprobe install``: prints the commands that install PyTorch on a machine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _machine(simulated: Optional[str]) -> Machine:
 def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
     """Return the machine that the options ``--facts`` and ``--fact`` describe.
 
-    Raise BadInput if the file or a fact cannot be read, and NothingToTest if the facts contain no chip.
+    Raise BadInput if the file or a fact is invalid. Raise NothingToTest if the facts name no AMD chip.
     """
     recorded = read_facts(path) if path else None
     if isinstance(recorded, Machine) and not given:
@@ -109,9 +109,9 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
 
 
 def place_of(machine: Machine) -> Place:
-    """Return the properties of ``machine`` that decide which stacks can be installed.
+    """Return the facts about ``machine`` that decide which stacks can be installed.
 
-    Raise NothingToTest if the machine has no AMD GPU, or no AMD GPU with a known target.
+    Raise NothingToTest if the machine has no AMD GPU with a known chip.
     """
     named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
     cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
@@ -134,7 +134,7 @@ def place_of(machine: Machine) -> Place:
 
 
 def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
-    """Return the options for a machine, best first.
+    """Return the installation options for a machine, best first, or only the option for ``stack``.
 
     Raise BadInput if the stack is unknown or not available for this machine.
     """
@@ -151,10 +151,9 @@ def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
 
 
 def write_constraints(option: Option, place: Place, file: Path) -> None:
-    """Write the constraints of a stack to ``file``.
+    """Write a pip constraints file for an installation option.
 
-    Raise BadInput if the versions of the stack are unknown before the installation, or if the file cannot be
-    written.
+    Raise BadInput if the versions are unknown before the installation, or if the file cannot be written.
     """
     lines = plan(option, place).constraints
     if not lines:
@@ -169,7 +168,7 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
 
 
 def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[str, Any]:
-    """Return the stacks as JSON data (docs/installing.md)."""
+    """Return the installation options as JSON data (docs/installing.md)."""
     return {
         "gpu": place.gpu, "chips": list(place.chips), "system": place.system,
         "distribution": place.distribution,
@@ -178,7 +177,7 @@ def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[st
 
 
 def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
-    """Yield the stacks as text."""
+    """Yield the installation options as lines of text."""
     working = [each for each in found if each.status != "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""

@@ -1,4 +1,4 @@
-"""`rocmprobe monitor`: shows the sensors of every AMD GPU while other programs run, and writes CSV."""
+"""``rocmprobe monitor``: shows the sensors of every AMD GPU, and writes CSV."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
 
 
 class Watched:
-    """A device with its own reader thread, so that a hanging read does not stop other devices."""
+    """A device whose sensors are read in a separate thread."""
 
     def __init__(self, tree: Tree, device: sensing.SensorDevice, interval: float) -> None:
         self.device = device
@@ -67,6 +67,7 @@ class Watched:
         self._answered = time.monotonic()
         self._first = threading.Event()
         self._ended = threading.Event()
+        # One thread per device, so that a hanging read does not stop other devices.
         threading.Thread(target=self._read, args=(tree, interval), daemon=True).start()
 
     @property
@@ -83,15 +84,15 @@ class Watched:
 
     @property
     def used(self) -> str:
-        """Description of the rocmprobe run that holds the device now, or ""."""
+        """Description of the rocmprobe run that uses the device now, or ""."""
         return describe_holder(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
-        """Wait for the first reading, but no longer than ``seconds``."""
+        """Wait for the first reading, at most ``seconds``."""
         self._first.wait(seconds)
 
     def end(self) -> None:
-        """Stop reading as soon as the current read returns."""
+        """Stop the thread after its current read."""
         self._ended.set()
 
     def _read(self, tree: Tree, interval: float) -> None:
@@ -109,12 +110,12 @@ class Watched:
 
 
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
-    """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM.
+    """Show the sensors of the machine below ``root`` every ``interval`` seconds, until Ctrl-C or SIGTERM.
 
-    On a terminal, show a live table. Elsewhere, print plain lines unless ``csv_file`` is set.
+    On a terminal, show a live table. Elsewhere, print plain lines, or only append to ``csv_file``.
 
-    Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` exists and was not written by
-    `rocmprobe monitor`, or if it cannot be written at the start. Raise CannotWrite if a later write fails.
+    Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` cannot be written, or is not
+    from `rocmprobe monitor`. Raise CannotWrite if a later write fails.
     """
     tree, console = Tree(root), Console()
     devices = [device for device in sensing.find_devices(tree) if device.folder]

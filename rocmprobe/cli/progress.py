@@ -38,11 +38,7 @@ _PATIENCE, _SHARE = 3.0, 0.25
 
 
 class Progress:
-    """A pytest plugin that shows the progress of the run in ``folder`` on ``console``.
-
-    The plugin reads the journal, because xdist's workers run the cases, and pytest reports only their
-    outcomes to this process.
-    """
+    """A pytest plugin that shows the progress of the run in ``folder``."""
 
     def __init__(self, console: Console, folder: Path, every: float = 10.0, verbosity: str = NORMAL) -> None:
         self._console = uncaptured(console)
@@ -72,6 +68,7 @@ class Progress:
         self._running: dict[str, _Running] = {}
         self._waiting: set[str] = set()
         self._lock = threading.RLock()
+        # Read the journal, because pytest reports only the outcomes of cases that run in xdist's workers.
         for record in self._new_records():
             self._take(record)
         # Forget cases that were running when an earlier session of this run died.
@@ -112,7 +109,7 @@ class Progress:
             self._line = StatusLine()
 
     def pytest_unconfigure(self) -> None:
-        """Restore the terminal, also after a session that did not finish."""
+        """Restore the terminal, even after a session that did not finish."""
         self._over.set()
         with self._lock:
             self._line.stop()
@@ -260,14 +257,13 @@ class Progress:
 
 class _Running:
     def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        """Record a running case, which began at ``begun`` seconds on the journal's clock."""
         self.question = question
         self.begun = begun
         self._since = time.monotonic()
         self._ends: Optional[float] = None
 
     def wait_until(self, left: float) -> None:
-        """Record that the child must finish its current step within ``left`` seconds. 0 means no limit."""
+        """Start a countdown of ``left`` seconds for the current step. 0 means no limit."""
         self._since = time.monotonic()
         self._ends = self._since + left if left else None
 

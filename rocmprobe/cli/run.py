@@ -197,9 +197,9 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters of ``--python``, by default the interpreter of the ``expected`` results.
+    """Return the interpreters of ``--python``, or by default the interpreter of the ``expected`` results.
 
-    Raise BadInput if an interpreter cannot be used, or if ``--python`` conflicts with other options.
+    Raise BadInput if an interpreter cannot be used, or if ``--python`` conflicts with another option.
     """
     from rocmprobe.engine.interpreters import export_paths, interpreters
 
@@ -318,10 +318,10 @@ def settled(
     display: Display,
     progress: Optional[Any] = None,
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run in ``folder``.
+    """Run the suites for the run in ``folder``, and return the exit code and the results.
 
-    Return the exit code and the results, or None without results. ``progress`` is a pytest plugin, by default
-    the progress display of `rocmprobe run`.
+    The results are None after an internal error. ``progress`` is a pytest plugin, by default the progress
+    display of `rocmprobe run`.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.session import start_server
@@ -410,10 +410,7 @@ class _Written:
 def _pytest(
     folder: Path, workers: int, extra: tuple[str, ...], display: Display, progress: Optional[Any]
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run in ``folder``, without the user's pytest configuration.
-
-    Return the exit code and the results, or None without results. Raise BadInput if no check is selected.
-    """
+    """Run the suites in this process, without the user's pytest configuration."""
     import pytest
 
     from rocmprobe.cli.progress import NORMAL, QUIET, VERBOSE, Progress

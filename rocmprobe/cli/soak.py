@@ -101,7 +101,7 @@ def soak_command(
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
     """Return the results at ``path``, by default the results of the recommended run.
 
-    Without ``path``, return None if the soak is simulated or no recommended run exists.
+    In a simulation, or if no recommended run exists, the default is None.
 
     Raise BadInput if the results cannot be read, or if only one of results and soak is simulated.
     """
@@ -142,9 +142,9 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
 
 
 def _device(device: str, expected: Optional[Results], simulate: str) -> str:
-    """Return the device to test. Replace ``auto`` by the device of ``expected``, except in a simulation.
+    """Return the device to test, for ``auto`` the device of ``expected``.
 
-    Raise BadInput for ``all``. Raise NothingToTest if ``auto`` finds only a GPU that torch cannot use.
+    Raise BadInput for ``all``. Raise NothingToTest if torch cannot use the GPU.
     """
     from rocmprobe.detect.machine import detect_devices
     from rocmprobe.engine.targets import find_targets

@@ -39,17 +39,17 @@ class Status:
 
 
 class StatusLine:
-    """A status line that shows nothing, for quiet runs. Base class of the visible status lines."""
+    """A status line that shows nothing, and the base class of visible status lines."""
 
     def update(self, status: Status) -> None:
-        """Do nothing. Subclasses show ``status``."""
+        """Show ``status``. The base class does nothing."""
 
     def stop(self) -> None:
-        """Do nothing. ``LiveLine`` removes its line."""
+        """Stop showing the status. The base class does nothing."""
 
 
 class LiveLine(StatusLine):
-    """One line at the bottom of a terminal. The console prints other output above the line."""
+    """A progress bar at the bottom of a terminal, below other output."""
 
     def __init__(self, console: Console) -> None:
         cropped = Column(ratio=1, no_wrap=True, overflow="crop")
@@ -79,10 +79,7 @@ class LiveLine(StatusLine):
 
 
 class PlainLines(StatusLine):
-    """Status as plain lines, for output that is not a terminal.
-
-    A line is printed every ``every`` seconds, and immediately if the run starts to wait for a device.
-    """
+    """A status line that is printed every ``every`` seconds, for output that is not a terminal."""
 
     def __init__(self, console: Console, every: float) -> None:
         self._console = console
@@ -103,17 +100,15 @@ class PlainLines(StatusLine):
 
 
 class RunConsole(Console):
-    """A console that prints nothing after a broken pipe, so that the run continues."""
+    """A console that ignores a broken pipe, so that the run continues."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Size of the terminal to which this console writes.
-
-        rich would use the standard streams, which pytest replaces while a case runs.
-        """
+        """Size of the terminal to which this console writes."""
+        # rich would use the standard streams, which pytest replaces while a case runs.
         try:
             columns, rows = os.get_terminal_size(self.file.fileno())
         except (OSError, ValueError):
@@ -126,7 +121,7 @@ class RunConsole(Console):
 
 
 def uncaptured(console: Console) -> Console:
-    """Return a copy of ``console`` that also prints while pytest replaces stdout.
+    """Return a copy of ``console`` that still prints while pytest captures stdout.
 
     Return ``console`` itself if its file has no descriptor.
     """
@@ -141,7 +136,7 @@ def uncaptured(console: Console) -> Console:
 
 
 def status_line(console: Console, every: float, quiet: bool) -> StatusLine:
-    """Return a live line on a terminal, else plain lines every ``every`` seconds, or no line if ``quiet``."""
+    """Return a live line on a terminal, plain lines elsewhere, or an invisible line if ``quiet``."""
     if quiet:
         return StatusLine()
     live = console.is_terminal and not console.is_dumb_terminal

@@ -178,9 +178,9 @@ def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
 def _check(
     sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]
 ) -> tuple[list[tuple[Path, str]], int]:
-    """Print a line for each new bundle. Return the valid new bundles and the number of refused bundles.
+    """Check bundles, and print one line for each. Skip the bundles in ``accepted``.
 
-    Each valid bundle has its file and its relative path in the repository.
+    Return the valid bundles, with their relative paths in the repository, and the number of refused bundles.
     """
     from rocmprobe.collection.packing import misplaced, read_bundle, same_file
     from rocmprobe.collection.sources import Refused

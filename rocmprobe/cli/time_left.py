@@ -8,19 +8,15 @@ from collections.abc import Iterable
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import trial_key
 
-#: Seconds to start the fork server, and average seconds to start a child. Children that are spawned instead
-#: of
-#: forked take longer, because they import torch.
+#: Seconds to start the fork server, and average seconds to start a child. Spawned children take longer than
+#: forked children, because they import torch.
 _SERVER, _CHILD = 4.0, 1.5
 
 
 class TimeLeft:
-    """Estimator of the seconds that cases take.
+    """Estimator of the remaining time of a run, based on the average time of finished cases.
 
     ``measure`` is the duration of a throughput measurement, in seconds.
-
-    The estimate for a case is the average time of finished cases of the same check. Before a case of the
-    check has finished, the estimate is based on the table ``CHECKS``.
     """
 
     def __init__(self, measure: float) -> None:
@@ -29,7 +25,7 @@ class TimeLeft:
         self._seconds_spent: dict[str, float] = {}
 
     def add_finished(self, case_id: str, seconds: float) -> None:
-        """Add the time of a finished case, in seconds from the case's first event to its outcome."""
+        """Add the time of a finished case."""
         check = _check(case_id)
         self._answered[check] += 1
         self._seconds_spent[check] = self._seconds_spent.get(check, 0.0) + seconds
@@ -40,7 +36,7 @@ class TimeLeft:
         return sum(self._seconds_spent.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
-        """Return the seconds until all cases in ``case_ids`` have finished."""
+        """Return the estimated seconds to run all cases in ``case_ids``."""
         seconds = 0.0
         children: set[str] = set()
         asked: Counter[str] = Counter()

@@ -33,7 +33,7 @@ _OF_THE_LIBRARY = tuple(
 
 
 def refuse(given: Iterable[str]) -> None:
-    """Raise BadInput if an option of the command line conflicts with ``--verify``."""
+    """Raise BadInput if a given option conflicts with ``--verify``."""
     refused = [name for name in _NOT_WITH_VERIFY if name in given]
     if refused:
         raise BadInput(f"--verify repeats the checks of its results; leave out {', '.join(refused)}")
@@ -63,7 +63,7 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
 
 
 def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
-    """Raise BadInput if the ISA override in ``environ`` differs from ``before`` (earlier results)."""
+    """Raise BadInput if the ISA override in ``environ`` differs from the override in ``before``."""
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
@@ -74,10 +74,9 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 
 
 def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
-    """Return the recommended setting from ``expected`` if it differs from run to run, else None.
+    """Return the recommended setting from ``expected``, or None if the setting is the same in every run.
 
-    For example, each run chooses the layers of "by-layer" itself. Raise BadInput if the setting has variables
-    or layers that rocmprobe never chooses, e.g. in a manipulated file.
+    Raise BadInput if the setting has variables or layers that rocmprobe never chooses.
     """
     found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:
@@ -87,9 +86,9 @@ def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
 
 
 def verify(expected: Results, results: Results) -> tuple[bool, str]:
-    """Return True if the setting that ``expected`` recommends passes all its checks in ``results``.
+    """Return True if the recommended setting of ``expected`` passes all its checks in ``results``.
 
-    Also return a sentence with the result.
+    Also return a sentence for the user.
     """
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting

@@ -135,7 +135,7 @@ def _row(each: FirstCall) -> str:
 
 
 def _test_and_install(staged: StagedPack) -> int:
-    """Test a staged cache pack. Install the pack if all results are correct."""
+    """Test a staged cache pack, and install the pack if all results are correct."""
     folder, failed = staged.on.caches.folder, 0
     print_stderr(f"testing {len(staged.manifest.shapes)} first calls before {folder} is replaced")
     try:

@@ -34,7 +34,7 @@ _STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "mi
 
 @dataclass(frozen=True)
 class Caches:
-    """The caches of one configuration, in ``folder``.
+    """The caches of one configuration.
 
     ``variables`` are the environment variables with the paths of databases and caches.
     """
@@ -59,10 +59,10 @@ class Caches:
 def caches_of(
     results: Results, configuration: Configuration, setting: Setting, environ: Mapping[str, str], clean: bool
 ) -> Optional[Caches]:
-    """Return the caches of a configuration of ``results``, or None if programs use the user's caches.
+    """Return the caches of a configuration, or None if programs use the user's caches.
 
-    If the user set the variable of a cache (a key of OWN_FOLDERS), the configuration's folder is created in
-    the user's folder. If ``clean``, the user's folders are not used, because their content is known to fail.
+    If the user set a cache variable (a key of ``OWN_FOLDERS``), this cache is a subfolder of the user's
+    folder. If ``clean``, the user's cache variables are ignored.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None
@@ -81,15 +81,12 @@ def caches_of(
 
 
 def _name(results: Results, configuration: Configuration, setting: Setting) -> str:
-    """Return the name of a configuration's folder: chip, setting and a digest.
-
-    The digest covers everything on which compiled kernels depend: the stack, the GPUs, the Python
-    environment, the setting and its variables.
-    """
+    """Return the folder name of a configuration: chip, setting and a digest."""
     device = device_of(results)
     tested = [each for each in results.outcomes if each.device == device]
     native = next((each.native_isa for each in tested if each.native_isa), None)
     effective = next((each.effective_isa for each in tested if each.effective_isa), None)
+    # Everything on which compiled kernels depend.
     matters = {
         "stack": [results.machine.value(fact) for fact in _STACK],
         "chip": [native, effective, sorted(str(gpu.cus.value) for gpu in results.machine.amd_gpus)],
@@ -105,14 +102,14 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
 
 @dataclass(frozen=True)
 class Content:
-    """Number of compiled kernels and number of search results that MIOpen has stored."""
+    """Number of compiled kernels and of search results that MIOpen has stored."""
 
     kernels: int
     records: int
 
 
 def content(caches: Caches) -> Content:
-    """Count the compiled kernels and the search results. A file that cannot be read counts as 0."""
+    """Count the compiled kernels and search results in ``caches``. An unreadable file counts as 0."""
     kernels = [path for _, named, path in miopen_files(caches.kernels) if named.kind == "ukdb"]
     records = [path for _, named, path in miopen_files(caches.databases) if named.kind == "ufdb"]
     return Content(

@@ -1,4 +1,4 @@
-"""Choice of results, and of a configuration in these results, for a program."""
+"""Choice of the results and the configuration for a program."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rocmprobe.text.plain_text import one_line, quoted
 
 
 class NoRun(BadInput):
-    """Raised if the user gave no results, and there is no complete run of this machine."""
+    """Raised if no results were given, and this machine has no complete run."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """Results and one of their configurations.
 
-    ``configuration.setting`` is None if the results recommend nothing.
+    ``configuration.setting`` is None if the results recommend no configuration.
     """
 
     path: Path
@@ -30,7 +30,7 @@ class Choice:
 
     @property
     def why_none(self) -> str:
-        """The reason why the results recommend no configuration, without a full stop at the end."""
+        """Reason why the results recommend no configuration."""
         recommended = self.results.recommendation
         if recommended and recommended.verdict in UNJUDGED:
             return one_line(recommended.sentence, 200).rstrip(".")
@@ -40,9 +40,12 @@ class Choice:
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
     """Return the configuration of ``setting``, or the recommended configuration if ``setting`` is empty.
 
-    ``path`` is the path of the results. If ``path`` is None, use the last complete run on this machine.
-    Raises NoRun if there is no complete run. Raises BadInput if the results cannot be read, are from a
-    simulated machine (unless ``simulated`` is True), or lack the setting.
+    If ``path`` is None, use the last complete run on this machine.
+
+    Raises:
+        NoRun: if there is no complete run.
+        BadInput: if the results cannot be read, lack the setting, or are from a simulated machine while
+            ``simulated`` is False.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(

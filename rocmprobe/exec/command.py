@@ -1,4 +1,4 @@
-"""Start of a program so that each Python process in it imports ``site/sitecustomize.py``."""
+"""Start of a program whose Python processes import ``site/sitecustomize.py``."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _TAKES_AWAY = (
 
 
 def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` plus ``variables``, and with rocmprobe's sitecustomize first in PYTHONPATH.
+    """Return ``environ`` plus ``variables``, with rocmprobe's sitecustomize first in PYTHONPATH.
 
-    Raises BadInput if the path of rocmprobe contains ``os.pathsep``, or if the file named by
-    ROCMPROBE_BYPASS_STATUS cannot be written.
+    Raises BadInput if rocmprobe's path contains ``os.pathsep``, or if the file in ROCMPROBE_BYPASS_STATUS
+    cannot be written.
     """
     if os.pathsep in str(_SITE):
         raise BadInput(f"{_SITE}: PYTHONPATH takes no folder with {os.pathsep!r} in it; install elsewhere")
@@ -71,7 +71,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
 
 
 def replace_process(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process by ``program`` with ``os.execve``.
+    """Replace this process by ``program``.
 
     Raises BadInput if the system cannot start the program.
     """
@@ -87,9 +87,8 @@ def replace_process(program: str, command: Sequence[str], environ: Mapping[str, 
 def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
     """Run ``program`` as a child, and copy its stderr to this process's stderr and to ``printed``.
 
-    Return the child's exit code, or 128 plus the signal number if a signal ended the child. Ctrl-C reaches
-    the child from the terminal. SIGTERM and SIGHUP are forwarded. Raises BadInput if the system cannot start
-    the program.
+    Return the child's exit code, or 128 plus the number of the signal that ended the child. SIGTERM and
+    SIGHUP are forwarded to the child. Raises BadInput if the system cannot start the program.
     """
     try:
         process = subprocess.Popen(
@@ -120,6 +119,7 @@ def _pass_bytes(piece: bytes) -> None:
 
 
 def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
+    # Ctrl-C reaches the child from the terminal.
     if number != signal.SIGINT:
         process.send_signal(number)
 
@@ -132,8 +132,7 @@ def cannot_run(command: Sequence[str], error: OSError) -> BadInput:
 def find_program(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return the path of the program that ``command`` starts.
 
-    Raises BadInput if the program does not exist, or if its Python would not import rocmprobe's
-    sitecustomize.
+    Raises BadInput if the program does not exist, or would not import rocmprobe's sitecustomize.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -146,10 +145,7 @@ def find_program(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the absolute path of the Python that ``command`` starts, or None if no Python is recognised.
-
-    The Python is ``command[0]`` itself, or the interpreter in the first line of the script ``command[0]``.
-    """
+    """Return the absolute path of the Python that ``command`` starts, or None if no Python is recognised."""
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
     if program is None or _PYTHON.fullmatch(os.path.basename(command[0])):
@@ -183,10 +179,7 @@ def _refused(words: list[str], path: str, depth: int) -> str:
 
 
 def _interpreter(program: str | None) -> list[str]:
-    """Return the words of a script's first line, which name the interpreter.
-
-    If the first line would be too long, pip writes the interpreter to the second line.
-    """
+    """Return the words of a script's ``#!`` line."""
     try:
         with open(program or os.devnull, "rb") as stream:
             first, second = stream.readline(4096), stream.readline(4096)
@@ -195,6 +188,7 @@ def _interpreter(program: str | None) -> list[str]:
     if not first.startswith(b"#!"):
         return []
     words = first[2:].decode("utf-8", "replace").split()
+    # If the first line would be too long, pip writes the interpreter to the second line.
     quoted = second.decode("utf-8", "replace")
     return quoted.replace("'''exec'", "", 1).split() if quoted.startswith("'''exec'") else words
 
@@ -251,7 +245,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _parse_env_option(word: str) -> tuple[str, str]:
-    """Return (letter, rest of ``word``) for the first of env's options i, u, C, a and S, else ("", "")."""
+    """Return (letter, text after it) of the first of env's options i, u, C, a and S, else ("", "")."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

@@ -1,4 +1,4 @@
-"""The configuration under which `rocmprobe exec` runs a program, from results and the user's choices."""
+"""Configuration under which `rocmprobe exec` runs a program."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 class Conditions:
     """The configuration under which `rocmprobe exec` runs a program.
 
-    Set before the program starts: ``variables``. Applied when the program has imported torch:
-
-    - ``bypass``: device types on which the bypass computes convolutions.
-    - ``vendor_off``: device types without the vendor library.
-    - ``pytorch_layers``: for each layer that PyTorch's own kernels compute, the device types. The keys are
-      keyword arguments of ``rocmprobe.bypass.install``.
-    - ``flags``: flags of ``torch.backends``.
-    - ``torch``: version of torch that the flags are for, or "" if they mean the same in every version.
-
-    ``environment`` is the name of the Python environment in the run (``--python``), and ``python`` is its
-    interpreter. ``caches`` are the caches of the configuration, or None if the program uses the user's
-    caches. ``words`` is a description for the user.
+    Attributes:
+        words: description for the user.
+        variables: environment variables of the program.
+        bypass: device types on which the bypass computes convolutions.
+        vendor_off: device types without the vendor library.
+        flags: flags of ``torch.backends``.
+        torch: version of torch that the flags are for, or "" for every version.
+        pytorch_layers: device types on which PyTorch's own kernels compute a layer, keyed by layer.
+        environment: name of the Python environment in the run.
+        python: interpreter of this environment.
+        caches: caches of the configuration, or None for the user's caches.
     """
 
     words: str
@@ -65,7 +64,7 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` with the Python environment activated: "python" starts ``self.python``."""
+        """Return ``environ`` with the Python environment activated."""
         if not self.python:
             return dict(environ)
         folder = os.path.dirname(self.python)
@@ -76,12 +75,12 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command`` with the environment's interpreter in place of a first word "python"."""
+        """Return ``command`` with a first word "python" replaced by the environment's interpreter."""
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
 
     def is_python(self, python: str) -> bool:
-        """Return True if ``python`` is the interpreter of the environment, possibly under another name."""
+        """Return True if ``python`` is the environment's interpreter, under any name."""
         if os.path.realpath(python) != os.path.realpath(self.python):
             return False
         return os.path.dirname(python) == os.path.dirname(self.python) or not self._virtual
@@ -97,9 +96,10 @@ def conditions(
     """Return the configuration of ``setting``, or the recommended configuration if ``setting`` is empty.
 
     ``profile`` is the path of the results, see :func:`choose`. ``bypass`` is "auto" (as in the setting),
-    "always" (on every device) or "never". Raises BadInput if the results cannot be used, or if the setting
-    needs a change of the program itself. Raises BadInput if nothing is recommended, unless ``bypass`` is
-    "always".
+    "always" (on every device) or "never".
+
+    Raises BadInput if the results cannot be used, or if the setting needs a change of the program itself. If
+    the results recommend nothing, "always" returns only the bypass, and other values raise BadInput.
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -202,10 +202,11 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
 def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
     """Return the environment variables of a configuration.
 
-    Raise BadInput for a variable that no setting sets, because anybody can write a results file.
+    Raise BadInput for a variable that no setting sets.
     """
     variables = dict(configuration.env)
     for name, value in variables.items():
+        # Anybody can write a results file.
         ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
         if not ours or "=" in name or "\0" in name + value:
             raise BadInput(
@@ -216,10 +217,8 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 
 
 def _devices(results: Results) -> tuple[str, ...]:
-    """Return ("cuda",) if the run tested a GPU, otherwise ("cpu",).
-
-    For a simulated machine, return both, because a simulated GPU computes on the CPU.
-    """
+    """Return ("cuda",) if the run tested a GPU, otherwise ("cpu",). Return both for a simulated machine."""
+    # A simulated GPU computes on the CPU.
     if results.simulated:
         return _ALL
     on_gpu = any(outcome.device.startswith("cuda") for outcome in results.outcomes)

@@ -1,8 +1,6 @@
-"""Pack: MIOpen's databases and compiled kernels of one configuration, to share with owners of the same GPU.
+"""Packs of MIOpen's databases and compiled kernels, to share with owners of the same GPU.
 
-A pack contains code from somebody else, so its content is checked. It applies to one version of MIOpen and
-one chip. It is first unpacked into staging folders. The pack replaces the caches of ``rocmprobe exec`` only
-after every problem in the pack gave correct results.
+A pack replaces the caches of ``rocmprobe exec`` only after every problem in the pack gave correct results.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ _REMEDY = "make it with `rocmprobe warm --pack`"
 
 @dataclass(frozen=True)
 class Origin:
-    """The software and GPU for which the compiled kernels and search results were made."""
+    """The MIOpen version and the GPU for which a pack was made."""
 
     miopen: str
     native_isa: str
@@ -71,7 +69,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class PackedFile:
-    """The checksum and the size of a file in a pack."""
+    """Checksum and size of a file in a pack."""
 
     sha256: str
     size: Annotated[int, Rule("minimum", 0)]
@@ -87,7 +85,10 @@ class PackedShape:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description in a pack. ``variables`` are the environment variables of ``setting``."""
+    """Description of a pack, stored in ``pack.json``.
+
+    ``variables`` are the environment variables of ``setting``.
+    """
 
     pack: int
     rocmprobe: str
@@ -100,9 +101,9 @@ class Manifest:
 
 
 def origin_of(on: ConfiguredDevice) -> Origin:
-    """Return the software and GPU on which the caches of this device depend.
+    """Return the MIOpen version and the GPU of this device.
 
-    Raise BadInput if the MIOpen version, an ISA or the number of compute units is unknown.
+    Raise BadInput if the version, an ISA or the number of compute units is unknown.
     """
     version, gpu = on.machine.value("miopen.version"), on.target.gpu
     native, effective, units = on.target.native_isa, on.target.effective_isa, gpu.cus.value if gpu else None
@@ -115,10 +116,10 @@ def origin_of(on: ConfiguredDevice) -> Origin:
 
 
 def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
-    """Write the databases and kernels in ``on.caches`` to ``path``, and return a description of the content.
+    """Write the databases and kernels in ``on.caches`` to ``path``, and return a description for the user.
 
-    ``cases`` are the cases whose first call becomes fast with the caches. Raise BadInput if there is nothing
-    to pack, and CannotWrite if the file cannot be written.
+    ``cases`` are the cases whose first call is fast with the caches. Raise BadInput if there is nothing to
+    pack, and CannotWrite if the file cannot be written.
     """
     origin = origin_of(on)
     shapes = tuple(PackedShape(case.problem or "", case.direction or "") for case in cases)
@@ -154,7 +155,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
 
 @contextmanager
 def _snapshot(source: Path) -> Iterator[Path]:
-    """Yield a temporary copy of a file. The copy of a database includes rows in SQLite's write-ahead log."""
+    """Yield a temporary, complete copy of a file or an SQLite database."""
     with source.open("rb") as stream:
         is_database = stream.read(len(_SQLITE)) == _SQLITE
     with tempfile.TemporaryDirectory() as folder:
@@ -163,6 +164,7 @@ def _snapshot(source: Path) -> Iterator[Path]:
             shutil.copyfile(source, copy)
         else:
             with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(copy)) as target:
+                # The backup includes rows in SQLite's write-ahead log.
                 live.backup(target)
                 target.execute("pragma journal_mode=delete")
         yield copy
@@ -179,7 +181,7 @@ def _add(packed: zipfile.ZipFile, name: str, source: Path) -> PackedFile:
 
 
 class OpenPack:
-    """A pack whose manifest is valid and whose files are not unpacked yet."""
+    """A pack with a valid manifest, not unpacked yet."""
 
     def __init__(self, path: Path, packed: zipfile.ZipFile, manifest: Manifest) -> None:
         self._path = path
@@ -188,7 +190,7 @@ class OpenPack:
 
     @property
     def warning(self) -> str:
-        """Text that says why the user must agree before the pack is used."""
+        """Warning for the user about code from somebody else."""
         made = self.manifest
         return (
             f"{self._path}: contains kernels that somebody else compiled ({made.origin.words}, "
@@ -253,7 +255,7 @@ class StagedPack:
     folders: Mapping[str, Path]
 
     def test(self) -> Iterator[Outcome]:
-        """Compute each problem and direction in the pack, using the pack's files, and yield the outcomes."""
+        """Test each problem in the pack with the unpacked files, and yield the outcomes."""
         variables = {name: str(folder) for name, folder in self.folders.items()}
         caches = replace(self.on.caches, variables={**self.on.caches.variables, **variables})
         with self.on.session(NullJournal(), caches) as session:
@@ -290,7 +292,7 @@ def _remove(folders: Mapping[str, Path]) -> None:
 
 @contextmanager
 def open_pack(path: Path) -> Iterator[OpenPack]:
-    """Open the pack in the file ``path`` for a ``with`` block. Raise BadInput if it is not a valid pack."""
+    """Open the pack in the file ``path``. Raise BadInput if the file is not a valid pack."""
     with contextlib.ExitStack() as stack:
         try:
             stream = stack.enter_context(path.open("rb"))

@@ -1,4 +1,4 @@
-"""Functions that run a program as a child, and collect the records of its processes."""
+"""Functions that run a program as a child, and merge the records of its processes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def record(command: Sequence[str], output: Path) -> tuple[int, int]:
-    """Run ``command``, and write the convolutions that it computes to the file ``output``.
+    """Run ``command``, and write its convolutions to the file ``output``.
 
-    Return (exit code as in a shell, number of problems). If the program does not exist or the file cannot be
-    written, raises BadInput without starting the program. Raises OSError if writing fails later.
+    Return (exit code as in a shell, number of problems). Raises BadInput, before the program starts, if the
+    program does not exist or the file cannot be written. Raises OSError if writing fails later.
     """
     program = launch.find_program(command, os.environ)
     target = shapes.writable(output)
@@ -64,8 +64,7 @@ def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> in
 def _forwarding(in_terminal: bool) -> Iterator[Any]:
     """Forward signals to the program that is started in the ``with`` block.
 
-    Signals that arrive before the program has started are forwarded after its start. Yield a function that
-    the block must call with the program's process.
+    Yield a function that the block must call with the program's process.
     """
     process: Optional[subprocess.Popen[bytes]] = None
     early: list[int] = []
@@ -98,10 +97,10 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 
 
 def merged(folder: Path) -> dict[str, Any]:
-    """Return the merged records of all processes in ``folder``.
+    """Merge the records of all processes in ``folder``.
 
-    The records are the versions of torch, the problems in the order of their first calls, and the steps of
-    the process that made the most steps.
+    The result has the versions of torch, the problems in the order of their first calls, and the training
+    steps of the process with the most steps.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
@@ -141,10 +140,7 @@ class _Problem:
 
 
 class _Process:
-    """The records of one process, up to the first incomplete line.
-
-    A killed process, or a full disk, leaves an incomplete line.
-    """
+    """The records of one process, up to the first incomplete line."""
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
@@ -152,6 +148,7 @@ class _Process:
         self._recorded: list[tuple[float, dict[str, Any]]] = []
         self._counts: dict[int, list[int]] = {}
         self._ended = False
+        # A killed process, or a full disk, leaves an incomplete line.
         with path.open("rb") as stream, suppress(KeyError, TypeError):
             for line in lines_of(stream):
                 self._take(json_line(line))
@@ -169,7 +166,7 @@ class _Process:
             self._ended = line.get("ended", False)
 
     def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Yield (number in this process, time of the first call, problem, calls per direction)."""
+        """Yield (index, time of the first call, problem, number of calls per direction) of each problem."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
             # If a process ended normally, PyTorch rejected the arguments of a problem without calls.

@@ -1,8 +1,7 @@
-"""Warming: making the first calls of a program's convolutions in advance, to fill the caches of its
-configuration.
+"""Warming of caches: run a program's convolutions in advance, so that their first calls are fast later.
 
 Each direction of each problem runs in separate child processes, so a solver that hangs or crashes costs only
-one direction. The journal in the caches' folder records the progress.
+one direction.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 
 @dataclass(frozen=True)
 class ConfiguredDevice:
-    """A device of this machine under the configuration of ``rocmprobe exec``, and the configuration's caches.
+    """A device, a configuration of ``rocmprobe exec``, and the caches of this configuration.
 
     ``path`` is the path of the results.
     """
@@ -75,10 +74,7 @@ class ConfiguredDevice:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock ``self.caches`` inside of the ``with`` block.
-
-        Raise BadInput if another process has locked them.
-        """
+        """Lock the caches during a ``with`` block. Raise BadInput if another process holds the lock."""
         with locked(self.caches.folder / "lock") as free:
             if not free:
                 raise BadInput(f"{self.caches.folder}: another `rocmprobe warm` changes these caches; wait")
@@ -86,7 +82,7 @@ class ConfiguredDevice:
 
     @contextmanager
     def session(self, journal: BaseJournal, caches: Caches) -> Iterator[Session]:
-        """Yield a session whose children use ``caches``. The children are ended after the ``with`` block."""
+        """Yield a session whose children use ``caches``. The children end with the ``with`` block."""
         settings = [self.setting] if self.setting.name == _CANARY.name else [self.setting, _CANARY]
         session = Session(
             RunOptions(redact=False), (self.target,), {self.target.device: tuple(settings)}, self.budgets,
@@ -105,8 +101,8 @@ def configured_device(
     """Return the device that was tested in the results, under the configuration of ``rocmprobe exec``.
 
     ``limit`` is the time limit of a first call in seconds. Raise BadInput if the results cannot be used or
-    are from another machine. Raise NothingToTest if the configuration runs no convolution in MIOpen, or if
-    the device or torch is missing.
+    are from another machine. Raise NothingToTest if the device or torch is missing, or if the configuration
+    runs no convolution in MIOpen.
     """
     simulated = load_machine(simulate) if simulate else None
     chosen = choose(profile, setting, simulated=True)
@@ -173,9 +169,9 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 
 
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
-    """Return a case for each computed direction of each problem.
+    """Return a case for each direction of a problem that the program computed.
 
-    If the program computed no direction of a problem, return cases for all its directions.
+    If the program computed no direction of a problem, return cases for all directions.
     """
     return [
         on.case(_CHECK, each.problem, direction)
@@ -189,7 +185,7 @@ def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
 class FirstCall:
     """The outcome of warming a case.
 
-    ``earlier`` is True if the outcome comes from the journal, so the case did not run now.
+    ``earlier`` is True if the outcome was already in the journal.
     """
 
     case: Case
@@ -198,17 +194,17 @@ class FirstCall:
 
     @property
     def before(self) -> float:
-        """Seconds of the first call in a new process, before the caches were warmed."""
+        """Seconds of the first call in a new process, with cold caches."""
         return float(self.outcome.timings["cold_first_call"])
 
     @property
     def after(self) -> float:
-        """Seconds of the first call in a new process, after the caches were warmed."""
+        """Seconds of the first call in a new process, with warm caches."""
         return float(self.outcome.timings["warm_first_call"])
 
     @property
     def why_skipped(self) -> str:
-        """The reason why the caches do not help this case, or "" if they help."""
+        """Reason why the case could not be warmed, or "" for a warm case."""
         if self.outcome.works:
             return ""
         said = self.outcome.evidence[0] if self.outcome.evidence else "no information about it"
@@ -216,10 +212,10 @@ class FirstCall:
 
 
 def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
-    """Yield each case once it is warm or known to fail.
+    """Run the cases, and yield the outcome of each.
 
-    Cases with an outcome in the journal do not run again, unless ``again`` is True. Raise BadInput if the
-    journal is invalid.
+    By default, cases with an outcome in the journal do not run. ``again`` repeats all cases, and ``retry``
+    repeats failed cases. Raise BadInput if the journal is invalid.
     """
     journal = Journal(on.caches.folder, redact=False)
     with naming_journal(on.caches.folder):

@@ -1,15 +1,7 @@
 """Convolution kernels of rocmprobe for GPUs, compiled on the user's machine.
 
-Other packages use only this module and ``exact``. This module does not use torch. Tensors are described by
-address and strides. A device is described by its runtime ``kind`` (HIP or CUDA) and its index in the runtime
-(N in torch's ``cuda:N``).
-
-- :func:`available` returns the kernels of a dtype on a device, or raises an exception with the reason why
-  they must not run.
-- :func:`options` lists the ways to compute a problem, with their costs.
-- :func:`convolution` queues the kernels of one of these ways on a stream.
-- :func:`verdict` runs the self-test that :func:`available` requires.
-- :func:`measure` returns the throughput that a device reaches in these kernels.
+This module does not use torch. Tensors are described by address and strides. A device is described by its
+runtime (HIP or CUDA) and its index, N in torch's ``cuda:N``.
 """
 
 from __future__ import annotations
@@ -48,10 +40,10 @@ _MOST_PREPARED = 4096
 
 
 def available(kind: str, index: int, dtype: str) -> Module:
-    """Compile and load the kernels for ``dtype`` (e.g. "float32") on a device, and return them.
+    """Compile and load the convolution kernels for ``dtype`` (e.g. "float32") on a device.
 
-    The self-test must have passed on this machine. If the self-test has not run and
-    ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run it first, in a child process.
+    The kernels must have passed the self-test on this machine. With ``ROCMPROBE_BYPASS_KERNELS=1``, a missing
+    self-test runs first, in a child process.
 
     Raises:
         KernelsUnavailable: if the kernels cannot or must not be used, with the reason.
@@ -75,11 +67,9 @@ def available(kind: str, index: int, dtype: str) -> Module:
 
 
 def options(name: str, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """Return the ways to compute a problem with the kernel family ``name``. The way with the lowest estimated
-    cost comes first.
+    """Return the kernels of the family ``name`` for a convolution, the fastest by estimate first.
 
-    Each option needs at most ``cap`` bytes of workspace. The ``variant`` of an option contains the name of
-    the kernel and the hash of the sources.
+    Each kernel needs at most ``cap`` bytes of workspace.
     """
     found = FAMILIES[name].options(direction, plain, dtype, cap)
     return [replace(each, variant=f"{each.variant} {source_hash()}") for each in found]
@@ -96,14 +86,14 @@ def convolution(
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     stream: int,
 ) -> None:
-    """Queue the launches that compute one direction of a problem on a stream.
+    """Queue the kernels that compute one direction of a convolution on a stream.
 
-    ``variant`` and ``workspace_bytes`` are from an option that :func:`options` returned. ``addresses`` has
-    the addresses of image, weight, feature, workspace and bias (0 without a bias). The bias is contiguous.
-    ``strides`` has the strides of image, weight and feature, in elements.
+    ``variant`` and ``workspace_bytes`` are fields of an :class:`Option`. ``addresses`` has the keys image,
+    weight, feature, workspace and bias (0 without a bias). ``strides`` are the strides of image, weight and
+    feature, in elements. The bias is contiguous.
 
     Raises:
-        KernelsUnavailable: if the kernels do not support the problem or its strides, or if a launch fails.
+        KernelsUnavailable: if the kernels do not support the convolution or its strides, or a launch fails.
     """
     has_bias = addresses["bias"] != 0
     prepared = _prepared(name, direction, plain, module.dtype, variant, strides, has_bias, workspace_bytes)
@@ -113,7 +103,7 @@ def convolution(
 
 
 def verdict(kind: str, index: int, dtype: str) -> SelfTest:
-    """Run the self-test in this process, and store the verdict (passed or failed) for :func:`available`.
+    """Run the self-test of the kernels in this process, and store the result for :func:`available`.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
@@ -122,7 +112,7 @@ def verdict(kind: str, index: int, dtype: str) -> SelfTest:
 
 
 def measure(kind: str, index: int, image: int, feature: int, size: int, stream: int) -> Rates:
-    """Return the throughput of a device, measured on a stream.
+    """Measure the throughput of a device.
 
     ``image`` and ``feature`` are the addresses of two buffers of ``size`` bytes, at least 1 MiB. ``feature``
     is overwritten.

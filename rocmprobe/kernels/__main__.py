@@ -1,8 +1,7 @@
-"""Program that runs the self-test in a child process, with the same GPU libraries as its parent.
+"""Program that runs the self-test of the kernels in a child process.
 
-Usage: ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``. The last line
-that it prints is the verdict. On Linux, the process ends after SECONDS, or when its parent (process id
-PARENT) ends.
+Usage: ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``. On Linux, the
+process ends after SECONDS, or when the process with the id PARENT ends.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rocmprobe.lifetime import die_after, die_with_parent
 
 
 def main(arguments: list[str]) -> None:
-    """Run the self-test and print its verdict."""
+    """Run the self-test and print the verdict as the last line."""
     parent, seconds, kind, index, dtype, folder, *libraries = arguments
     if sys.platform == "linux":
         die_with_parent(int(parent))

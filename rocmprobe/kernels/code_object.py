@@ -1,11 +1,8 @@
-"""Reader for code objects of AMD GPUs: the metadata of each kernel, and the ISA in the header.
+"""Reader for code objects of AMD GPUs.
 
-A code object is a 64-bit ELF file. Its note of type 32 with the name "AMDGPU" contains the metadata in
+A code object is a 64-bit ELF file. The note of type 32 with the name "AMDGPU" contains metadata in
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
 spec.md).
-
-This module parses ELF and MessagePack itself. The bypass imports this module into user programs, where
-msgspec and pyelftools can be missing.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
+# This module needs only the standard library, because the bypass imports it into user programs.
 _MAGIC = b"\x7fELF\x02\x01"
 _MACHINE_AMDGPU = 224
 _FLAGS_AT, _MACHINE_AT, _SEGMENTS_AT = 48, 18, 32
@@ -26,7 +24,7 @@ _DEEPEST = 32
 
 @dataclass(frozen=True)
 class Kernel:
-    """Resources of a kernel. Numbers of registers are per thread, memory is in bytes."""
+    """Resources of a kernel: registers per thread, and memory in bytes."""
 
     name: str
     vgprs: int
@@ -39,7 +37,7 @@ class Kernel:
 
     @property
     def refusal(self) -> str:
-        """Reason why the kernel must not run (spilled registers or scratch memory), or "" if it can."""
+        """Reason why the kernel must not run (spilled registers or scratch memory), or "" if it can run."""
         if not (self.vgpr_spills or self.sgpr_spills or self.scratch):
             return ""
         return (
@@ -49,7 +47,7 @@ class Kernel:
 
 
 def kernels(code: bytes) -> dict[str, Kernel]:
-    """Return the kernels of a code object, by name.
+    """Return the kernels of a code object, keyed by name.
 
     Raise ValueError if ``code`` is not a code object or has no metadata.
     """
@@ -71,7 +69,7 @@ def kernels(code: bytes) -> dict[str, Kernel]:
 
 
 def metadata(code: bytes) -> Mapping[str, Any]:
-    """Return the metadata, a mapping with keys such as "amdhsa.kernels" and "amdhsa.target".
+    """Return the metadata of a code object, with keys such as "amdhsa.kernels" and "amdhsa.target".
 
     Raise ValueError if ``code`` is not a code object or has no metadata.
     """
@@ -92,19 +90,15 @@ def metadata(code: bytes) -> Mapping[str, Any]:
 
 
 def elf_flags(code: bytes) -> int:
-    """Return ``e_flags``, which encodes the ISA and its features. Raise ValueError if ``code`` is not a
-    code object."""
+    """Return ``e_flags``, which encodes the ISA. Raise ValueError if ``code`` is not a code object."""
     _check(code)
     return int.from_bytes(code[_FLAGS_AT : _FLAGS_AT + 4], "little")
 
 
 def with_isa(code: bytes, isa: str) -> bytes:
-    """Return a copy of the code object with ``isa`` as the ISA in its header.
+    """Return a copy of a code object with ``isa`` in the ELF header.
 
-    Loaders then accept the code on a GPU for which the runtime reports ``isa``.
-
-    Raises:
-        ValueError: if ``code`` is not a code object, or if ``isa`` is not "gfx1030".
+    Raise ValueError if ``code`` is not a code object, or if ``isa`` is not "gfx1030".
     """
     _check(code)
     if isa not in _FLAGS:
@@ -113,7 +107,7 @@ def with_isa(code: bytes, isa: str) -> bytes:
 
 
 def parse_messagepack(content: bytes) -> Any:
-    """Parse one MessagePack value. Raise ValueError if ``content`` is invalid or has more bytes."""
+    """Parse one MessagePack value. Raise ValueError if ``content`` is invalid or longer than the value."""
     reader = _Reader(content)
     value = reader.value(0)
     if reader.at != len(content):
@@ -152,8 +146,6 @@ def _count(entry: Mapping[Any, Any], name: str, absent: Union[int, None] = None)
 
 
 class _Reader:
-    """Parser for MessagePack."""
-
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.at = 0

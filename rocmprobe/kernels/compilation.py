@@ -1,9 +1,7 @@
-"""Compilation of kernel source for a target (e.g. "gfx1010"), with a cache of the compiled code.
+"""Compilation of kernel source for a GPU, with a cache of the compiled code.
 
-The cache has one file for each compiled module. The folder is ``$XDG_CACHE_HOME/rocmprobe/kernels``, or
-``~/.cache/rocmprobe/kernels``. The environment variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` gives another
-folder, or disables the cache with the value ``0``. The file name has the target, and a hash of the source,
-the target, the compiler and the options. The file contains a checksum, so a damaged file is compiled again.
+The cache folder is ``$XDG_CACHE_HOME/rocmprobe/kernels``, or ``~/.cache/rocmprobe/kernels``. The environment
+variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` sets another folder. The value ``0`` disables the cache.
 """
 
 from __future__ import annotations
@@ -33,8 +31,13 @@ _LARGEST = 64 * 2**20
 
 @dataclass(frozen=True)
 class Compiled:
-    """Compiled code for a GPU, with the compiler's log. If ``kept`` is True, the code is from the cache: the
-    log is empty, and ``seconds`` is 0."""
+    """Compiled code for a GPU.
+
+    Attributes:
+        log: log of the compiler, empty for cached code.
+        kept: True if the code was read from the cache.
+        seconds: seconds of compilation, 0 for cached code.
+    """
 
     code: bytes
     log: str
@@ -48,7 +51,7 @@ def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
 
 
 def options(kind: str, target: str) -> tuple[str, ...]:
-    """Return the compiler options for HIPRTC or NVRTC, without fast math."""
+    """Return the compiler options for HIPRTC or NVRTC."""
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")
@@ -61,7 +64,7 @@ def options(kind: str, target: str) -> tuple[str, ...]:
 def compile_cached(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
     """Compile ``source`` for ``target`` (e.g. "sm_90"), or read the compiled code from the cache ``folder``.
 
-    ``compiler`` is the compiler's name and version. A cache that cannot be read or written is not an error.
+    ``compiler`` is the compiler's name and version. An unreadable or unwritable cache is ignored.
 
     Raises:
         KernelsUnavailable: if the compiler fails, with its log.

@@ -1,7 +1,4 @@
-"""Convolution of small integers in plain Python, as the reference where PyTorch is not available.
-
-The integers are so small that every sum is exact in float32.
-"""
+"""Convolution in plain Python, as the reference where PyTorch is not available."""
 
 from __future__ import annotations
 
@@ -28,7 +25,8 @@ def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:
 
 
 def integers(seed: int, count: int) -> list[int]:
-    """Return ``count`` integers from -2 to 2."""
+    """Return ``count`` pseudorandom integers from -2 to 2."""
+    # Sums of such small integers are exact in float32.
     return [crc32(f"{seed} {number}".encode()) % 5 - 2 for number in range(count)]
 
 
@@ -42,8 +40,8 @@ def convolved(
 ) -> list[float]:
     """Return the tensor that ``direction`` computes, e.g. the feature for "fwd".
 
-    The argument with the name of this tensor is ignored. Tensors are flat, in contiguous order. ``bias`` has
-    one value for each channel of the result.
+    All tensors are flat, in contiguous order. The argument for the computed tensor is ignored. ``bias`` has
+    one value for each channel of the computed tensor.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)
@@ -108,7 +106,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return one list for each tap: the image index that each window reads, or -1 for padding."""
+    """Return the flat image index that each window reads, or -1 for padding, as one list per tap."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []
@@ -134,7 +132,7 @@ def _rows(
     samples: Sequence[int],
     gather: Sequence[Sequence[int]],
 ) -> list[list[float]]:
-    """Return one row for each channel and tap: the values of the image under every window (im2col)."""
+    """Return the im2col matrix: one row for each channel and tap, one column for each window."""
     pixels = prod(plain.image)
     rows: list[list[float]] = []
     for c in channels:
@@ -149,7 +147,7 @@ def _part(values: Sequence[float], size: int, number: int) -> Sequence[float]:
 
 
 def encode(values: Sequence[float], dtype: str) -> bytes:
-    """Return the bytes of a tensor of ``dtype``, with values rounded to nearest, ties to even."""
+    """Return the bytes of ``values`` in ``dtype``, rounded to nearest, ties to even."""
     if dtype != "bfloat16":
         return struct.pack(f"<{len(values)}{_CODES[dtype]}", *values)
     bits = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
@@ -157,9 +155,9 @@ def encode(values: Sequence[float], dtype: str) -> bytes:
 
 
 def reorder(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
-    """Return the bytes of a contiguous tensor with its elements moved to ``strides`` (in elements).
+    """Return the bytes of a contiguous tensor, rearranged to ``strides`` (in elements).
 
-    The moved tensor must have no gaps between elements.
+    The new strides must leave no gaps between elements.
     """
     target = bytearray(len(content))
     for number, index in enumerate(product(*map(range, shape))):
@@ -169,8 +167,7 @@ def reorder(content: bytes, item: int, shape: Sequence[int], strides: Sequence[i
 
 
 def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a tensor ``(N, C, *spatial)`` in channels-last order without
-    gaps."""
+    """Return the strides, in elements, of a dense channels-last tensor of shape ``(N, C, *spatial)``."""
     spatial = contiguous((*shape[2:], shape[1]))
     return (prod(shape[1:]), 1, *spatial[:-1])
 

@@ -1,9 +1,8 @@
 """Gate that decides whether the kernels may run on this machine.
 
-The kernels may run only after a self-test gave exact results on this machine. The verdict is stored in the
-cache folder, in one file for each combination of chip, effective ISA, runtime, source and dtype. The file
-also records the start of a self-test. A self-test that froze the machine therefore counts as failed, and is
-not repeated automatically.
+The kernels may run only after they passed a self-test on this machine. The verdict is stored in the cache
+folder, in one file for each combination of chip, effective ISA, runtime, source and dtype. A self-test that
+froze the machine counts as failed.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class KernelVerdict:
     """Verdict on the kernels of one dtype on one device.
 
     Attributes:
-        state: "passed", "failed", "began" (a self-test started and may still run), or "untried" (no self-test
-            ran).
+        state: "passed", "failed", "began" (the self-test may still run), or "untried".
         reason: why the self-test failed.
         log: log of the self-test, or the end of the child's output.
         process: id of the process that started the self-test.
@@ -49,7 +47,7 @@ class KernelVerdict:
     process: int = 0
 
     def refusal(self) -> str:
-        """Return the reason why the kernels are not used, or "" if they can be used."""
+        """Return the reason why the kernels must not be used, or "" if they can be used."""
         if self.state == "passed":
             return ""
         if self.state == "began":
@@ -60,10 +58,9 @@ class KernelVerdict:
 
 
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
-    """Return the verdict in ``folder`` for ``identity``.
+    """Return the verdict in ``folder`` for ``identity``. Without a valid verdict, the state is "untried".
 
-    The state is "untried" if ``folder`` is None or has no valid verdict for ``identity``. The state is
-    "failed" if a self-test began and its process does not exist any more.
+    If a self-test began and its process no longer exists, the state is "failed".
     """
     if folder is None:
         return KernelVerdict("untried")
@@ -104,11 +101,9 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
 
 
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> KernelVerdict:
-    """Run ``command`` in a child process, and return the verdict in the last line of its output.
+    """Run Python with the arguments ``command``, and parse the verdict from the last line of the output.
 
-    If the child prints no verdict, return the state "failed" with the reason. The child is killed after
-    ``time_limit`` seconds, or if this process is interrupted. A child that does not die within 5 s is left
-    behind.
+    If the output has no verdict, the state is "failed". The child is killed after ``time_limit`` seconds.
     """
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -147,7 +142,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
 
 
 def to_line(verdict: KernelVerdict) -> str:
-    """Return the verdict as the line that :func:`tried_in_child` reads."""
+    """Format a verdict as one line for :func:`tried_in_child`."""
     return json.dumps(asdict(verdict))
 
 

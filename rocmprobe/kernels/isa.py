@@ -1,8 +1,7 @@
 """ISAs of a GPU: native ISA, effective ISA, and the target of the compiler.
 
-The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is the ISA
-of the chip. It comes from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another
-ISA can use instructions that the chip lacks, or omit workarounds that the chip needs.
+The native ISA is the ISA of the chip. The runtime reports the effective ISA, which
+``HSA_OVERRIDE_GFX_VERSION`` changes.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def hip_target(shown: str, native: str) -> Target:
     ``shown`` is the gcnArchName that HIP reports, e.g. "gfx1030" or "gfx90a:sramecc+:xnack-".
 
     Raises:
-        KernelsUnavailable: if the effective ISA differs from the native ISA, unless HIP reports an RDNA1 GPU
-            (gfx1010 to gfx1013) as gfx1030.
+        KernelsUnavailable: if HIP reports another ISA than ``native``. RDNA1 GPUs (gfx1010 to gfx1013) can
+            also be reported as gfx1030.
     """
     effective, _, features = shown.partition(":")
     if native == effective:
@@ -60,24 +59,24 @@ def hip_target(shown: str, native: str) -> Target:
         return Target(native, effective, shown)
     if native in _OVERRIDABLE and effective == OVERRIDE_ISA:
         return Target(native, effective, f"{native}:xnack-")
+    # Code for another ISA can use instructions that the chip lacks, or omit workarounds that it needs.
     raise KernelsUnavailable(
         f"this GPU is {native}, shown as {effective}: only gfx101x as {OVERRIDE_ISA} is known to load"
     )
 
 
 def cuda_target(arch: str) -> Target:
-    """Return the target of an NVIDIA GPU from its compute capability, such as "sm_90"."""
+    """Return the target of an NVIDIA GPU for a compute capability such as "sm_90"."""
     return Target(arch, arch, arch)
 
 
 def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     """Return the ISA of the chip at a PCI address (e.g. "0000:03:00.0"), from KFD's topology.
 
-    If the address is None or unknown to KFD, return the ISA that all GPU nodes share. The function number of
-    an address is ignored.
+    If the address is None or unknown to KFD, return the common ISA of all GPUs.
 
     Raises:
-        KernelsUnavailable: if KFD has no GPU node (as in WSL), or if the ISA is ambiguous.
+        KernelsUnavailable: if KFD has no GPU (as in WSL), or if the ISA is ambiguous.
     """
     found = [
         (kfd.pci_address(properties), isa)

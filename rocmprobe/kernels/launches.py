@@ -1,8 +1,7 @@
-"""Arguments of kernels, declared once in Python for both Python and C++.
+"""Kernel launches and their arguments.
 
-Every kernel has one parameter: a structure of integers, floats and pointers, passed by value. Its C++
-declaration is generated from the ctypes structure, so the two cannot differ. Blocks of threads are
-one-dimensional, and their size is a constant of the kernel.
+Every kernel has one parameter: a structure of integers, floats and pointers, passed by value. The C++
+declaration is generated from the ctypes structure. Blocks of threads are one-dimensional.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ OPERANDS = ("image", "weight", "bias", "feature", "workspace")
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer field of a structure, and the operand to which the pointer refers. The field is set to the
-    address of the operand plus ``offset`` bytes."""
+    """A pointer field of a structure, set to the address of ``operand`` plus ``offset`` bytes."""
 
     field: str
     operand: str
@@ -63,10 +61,7 @@ class Launch:
 
 
 def declaration(structure: type[ctypes.Structure]) -> str:
-    """Return the C++ declaration of the structure.
-
-    The source must first declare the structures that are fields of ``structure``.
-    """
+    """Return the C++ declaration of a structure. Nested structures must be declared earlier."""
     fields: Any = structure._fields_
     lines = []
     for name, kind in fields:

@@ -1,5 +1,4 @@
-"""Kernels on one device. They are compiled or read from the cache, then loaded and launched by the process's
-GPU runtime.
+"""Kernels on one device: compiled or read from the cache, then loaded and launched.
 
 This module does not check whether the kernels may be used (see ``gate.py``).
 """
@@ -27,9 +26,9 @@ HIP, CUDA = "hip", "cuda"
 
 
 class KernelDevice:
-    """A device of the GPU runtime that this process has loaded. The runtime is HIP or CUDA's driver.
+    """A device of the GPU runtime that this process has loaded.
 
-    ``index`` is the device's index in the runtime, N in torch's ``cuda:N``.
+    ``index`` is N in torch's ``cuda:N``.
 
     Raises:
         KernelsUnavailable: if no runtime is loaded or its functions are missing, if the native ISA is
@@ -59,10 +58,7 @@ class KernelDevice:
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
-        """Return the runtime compiler that belongs to the GPU runtime.
-
-        Raise KernelsUnavailable if the library is missing.
-        """
+        """Return the runtime compiler. Raise KernelsUnavailable if the library cannot be loaded."""
         if self._rtc is None:
             with _unavailable("the compiler"):
                 path = loaded.hiprtc() if self.kind == HIP else loaded.nvrtc()
@@ -70,7 +66,7 @@ class KernelDevice:
         return self._rtc
 
     def compiler(self) -> str:
-        """Return a text that identifies the compiler: its name, its version, and the runtime's version.
+        """Return the compiler's name and version, and the runtime's version.
 
         Raise KernelsUnavailable if the compiler cannot be loaded or does not report its version.
         """
@@ -79,7 +75,7 @@ class KernelDevice:
             return f"{rtc.kind} {rtc.version()} of {self.version}"
 
     def identity(self) -> dict[str, str]:
-        """Return the values on which a self-test verdict depends: chip, effective ISA, runtime and source."""
+        """Return the facts on which a self-test verdict depends: chip, effective ISA, runtime and source."""
         return {
             "native": self.target.native,
             "effective": self.target.effective,
@@ -89,7 +85,7 @@ class KernelDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this device the current device of this thread inside of the ``with`` block.
+        """Make this device the thread's current device inside the ``with`` block.
 
         Raise KernelsUnavailable if a call of the runtime in the block fails.
         """
@@ -100,10 +96,8 @@ class KernelDevice:
             raise self.failed(failure) from None
 
     def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
-        """Return the exception to raise for a call that failed.
-
-        Also clear HIP's last error, which torch would otherwise report.
-        """
+        """Clear HIP's last error, and return the exception to raise for a failed call."""
+        # Without this call, torch would report the error later.
         self.runtime.forget_error()
         return KernelsUnavailable(f"{what}: {failure}")
 
@@ -120,8 +114,7 @@ class KernelDevice:
 class Module:
     """All kernels of one dtype, loaded on a device.
 
-    The code is read from the cache or compiled. ``folder`` is the cache folder, "" for the default folder, or
-    None for no cache. If effective and native ISA differ, the header of the code gets the effective ISA.
+    ``folder`` is the cache folder, "" for the default folder, or None for no cache.
 
     Raises:
         KernelsUnavailable: if the code cannot be compiled or loaded. ``log`` has the errors of the compiler.
@@ -171,7 +164,7 @@ class Module:
             }
 
     def refusal(self, launches: Iterable[Launch]) -> str:
-        """Return the reason why launches must not run, e.g. spilled registers, or "" if they can run."""
+        """Return the reason why a launch must not run, e.g. spilled registers, or "" if all can run."""
         for launch in launches:
             kernel = self.kernels.get(launch.kernel)
             if kernel and kernel.refusal:
@@ -196,7 +189,7 @@ class Module:
             raise self.device.failed(failure) from None
 
     def unload(self) -> None:
-        """Unload the module. The caller must first wait until all queued launches are done."""
+        """Unload the module. The caller must first wait for all queued launches."""
         with self.device.current():
             self.device.modules.unload(self._module)
 

@@ -18,8 +18,7 @@ STRUCTURES = (ProbeArguments,)
 
 
 def launch(count: int, start: int = 0) -> Launch:
-    """Return the launch that writes ``start``, ``start`` + 1, ... (``count`` int32 values) to the
-    workspace."""
+    """Return the launch that writes the int32 values ``start``, ``start`` + 1, ... to the workspace."""
     arguments = ProbeArguments(count=count, start=start)
     grid = ((count + _THREADS - 1) // _THREADS, 1, 1)
     return Launch("write_indices", grid, _THREADS, arguments, (Pointer("target", "workspace"),))

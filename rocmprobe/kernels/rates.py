@@ -1,4 +1,4 @@
-"""Throughput that a device reaches in rocmprobe's own kernels: launches, multiply-adds and copies."""
+"""Measurement of a device's throughput: launches, multiply-adds and copies."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ _POINTERS = (Pointer("target", "feature"), Pointer("source", "image"))
 class Rates:
     """Throughput of a device.
 
-    ``launch`` is seconds per launch if many launches are queued. ``flops`` is float32 operations per second,
-    two for a multiply-add. ``bytes`` is bytes per second of a copy, reads and writes added.
+    Attributes:
+        launch: seconds per launch in a queue of many launches.
+        flops: float32 operations per second. A multiply-add is two operations.
+        bytes: bytes per second that a copy reads and writes.
     """
 
     launch: float
@@ -51,7 +53,7 @@ class Rates:
 
 
 def multiply_adds(blocks: int, rounds: int) -> Launch:
-    """Return a launch with ``blocks`` * 256 threads. Each thread only computes multiply-adds.
+    """Return a launch of ``blocks`` * 256 threads that compute multiply-adds.
 
     Each thread writes one float32 to ``feature``: 8 * (thread modulo 8) + 64 * ``rounds``.
     """
@@ -67,10 +69,10 @@ def copy(size: int) -> Launch:
 
 
 def measure_rates(time_launches: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
-    """Return the throughput of a device.
+    """Measure the throughput of a device.
 
-    ``time_launches`` runs launches and returns the seconds that the device took. The launches use the buffers
-    ``image`` and ``feature``. Each buffer must have ``largest_copy`` bytes, and ``feature`` at least 1 MiB.
+    ``time_launches`` runs launches and returns the seconds that the device took. The buffers ``image`` and
+    ``feature`` must have ``largest_copy`` bytes, and ``feature`` at least 1 MiB.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

@@ -1,5 +1,4 @@
-"""Self-test that must pass before the kernels are used (see ``gate.py``). It runs every kernel of a dtype on
-integers, and requires exact results."""
+"""Self-test that runs every kernel of a dtype on integers, and requires exact results."""
 
 from __future__ import annotations
 
@@ -63,9 +62,8 @@ class SelfTest:
 
     Attributes:
         compile_seconds: seconds of compilation, 0 for cached code.
-        cases: number of results that were compared.
-        wrong: a line for each result that differs, each write outside of a tensor, and each launch that
-            fails.
+        cases: number of kernel runs.
+        wrong: one line for each run with an incorrect result, a stray write or an error.
         log: registers and LDS of each kernel, and the log of the compiler.
     """
 
@@ -103,16 +101,17 @@ def trial(device: KernelDevice, dtype: str) -> SelfTest:
 
 
 def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
-    """Return the values on which a verdict depends: chip, effective ISA, runtime, source and dtype."""
+    """Return the facts on which a verdict depends: chip, effective ISA, runtime, source and dtype."""
     return {**device.identity(), "dtype": dtype}
 
 
 def run_and_record(device: KernelDevice, dtype: str, folder: Optional[Path]) -> SelfTest:
-    """Run the self-test in this process, and write its verdict to ``folder``.
+    """Run the self-test in this process, and write the verdict to ``folder``.
 
     Raise KernelsUnavailable if the kernels cannot be compiled or loaded.
     """
     about = identity(device, dtype)
+    # Recorded first, so that a self-test that freezes the machine does not run again.
     gate.write(folder, about, KernelVerdict("began", process=os.getpid()))
     try:
         found = trial(device, dtype)
@@ -133,7 +132,7 @@ def verdict_of(found: SelfTest) -> KernelVerdict:
 def _fault(
     module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
 ) -> str:
-    """Run an option and return an error message, or "" if the result is exact.
+    """Run a kernel and return an error message, or "" if the result is exact.
 
     If ``last`` is True, tensors are channels-last.
     """

@@ -1,7 +1,4 @@
-"""List of the kernel families, and the source code of a module.
-
-The source of a module has all kernels for one dtype, and the declarations of their arguments.
-"""
+"""Source code of the kernels, and the list of kernel families."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _FOLDER = Path(__file__).with_name("source")
 
 @cache
 def source_text(dtype: str, parts: tuple[ModuleType, ...] = PARTS) -> str:
-    """Return the source for one of DTYPES, as the compiler receives it."""
+    """Return the source of all kernels for a dtype in DTYPES."""
     if dtype not in DTYPES:
         raise ValueError(f"{dtype!r} is not one of {', '.join(DTYPES)}")
     structures = dict.fromkeys(each for part in parts for each in part.STRUCTURES)

@@ -1,10 +1,10 @@
-"""Exception for kernels that cannot be used here. Callers must catch it and continue without the kernels."""
+"""Exception for kernels that cannot be used on this device."""
 
 from __future__ import annotations
 
 
 class KernelsUnavailable(Exception):
-    """The kernels cannot or must not be used here. ``log`` is the log of the compiler, or ""."""
+    """The kernels cannot or must not be used. ``log`` is the log of the compiler, or ""."""
 
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)

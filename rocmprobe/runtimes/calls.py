@@ -18,8 +18,9 @@ SIZE = ctypes.c_size_t
 class Call:
     """A call of a library function.
 
-    ``number`` is the status that the function returned, or None while the call runs. ``name`` is the name of
-    the status.
+    Attributes:
+        number: status that the function returned, or None while the function runs.
+        name: name of the status.
     """
 
     function: str
@@ -28,7 +29,7 @@ class Call:
 
 
 class CallFailed(Exception):
-    """A call returned a status other than success."""
+    """A library function returned an error status."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(f"{call.function}: {call.name} ({call.number})")
@@ -36,7 +37,7 @@ class CallFailed(Exception):
 
 
 class NotAvailable(Exception):
-    """The library does not have a function, because of its version or a build option."""
+    """The library has no function of this name, because of its version or a build option."""
 
     def __init__(self, function: str, path: str) -> None:
         super().__init__(f"{path} has no {function}")
@@ -45,15 +46,14 @@ class NotAvailable(Exception):
 
 
 class LoadFailed(Exception):
-    """The dynamic loader cannot load a library. The message is the loader's."""
+    """The dynamic loader cannot load a library."""
 
 
 @contextmanager
 def releasing(release: Callable[[], None]) -> Iterator[None]:
     """Call ``release`` at the end of the ``with`` block, even after an exception.
 
-    If the block raised an exception, a CallFailed from ``release`` is suppressed, so that the first exception
-    is raised.
+    An exception from the block takes precedence over a CallFailed from ``release``.
     """
     try:
         yield
@@ -65,9 +65,9 @@ def releasing(release: Callable[[], None]) -> Iterator[None]:
 
 
 def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
-    """Load a library into the process. Libraries that are loaded later find this library by its SONAME.
+    """Load a library into the process. ``mode`` is as in dlopen(3).
 
-    ``mode`` is as in dlopen(3). Raises LoadFailed if the dynamic loader cannot load the library.
+    Raises LoadFailed if the dynamic loader cannot load the library.
     """
     try:
         return ctypes.CDLL(path, mode)
@@ -102,7 +102,7 @@ class SharedLibrary:
         return hasattr(self._library, function)
 
     def symbol(self, function: str) -> Any:
-        """Return the ctypes function. Raises NotAvailable if the library does not have the function."""
+        """Return the ctypes function. Raises NotAvailable if the function is missing."""
         try:
             return getattr(self._library, function)
         except AttributeError:
@@ -111,8 +111,7 @@ class SharedLibrary:
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function in ``signatures``.
 
-        Raises CallFailed if the status is not success. Raises NotAvailable if the library does not have the
-        function.
+        Raises CallFailed if the function returns an error status, NotAvailable if the function is missing.
         """
         entry = self.prepared(function)
         if self._observe:
@@ -125,9 +124,9 @@ class SharedLibrary:
             raise CallFailed(done)
 
     def call_procedure(self, function: str, *arguments: Any) -> None:
-        """Call a function in ``signatures`` that returns nothing.
+        """Call a function in ``signatures`` that returns no status.
 
-        Raises NotAvailable if the library does not have the function.
+        Raises NotAvailable if the function is missing.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
@@ -139,10 +138,9 @@ class SharedLibrary:
             self._observe(Call(function, 0, "returned"))
 
     def prepared(self, function: str) -> Any:
-        """Return the ctypes function for frequent calls, with its argument types set.
+        """Return the ctypes function with its argument types set, for frequent calls without an observer.
 
-        Calls of the ctypes function return the status and are not observed. ``error_for`` returns the
-        exception for an error status. Raises NotAvailable if the library does not have the function.
+        The ctypes function returns the status. Raises NotAvailable if the function is missing.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
@@ -150,5 +148,5 @@ class SharedLibrary:
         return entry
 
     def error_for(self, function: str, number: int) -> CallFailed:
-        """Return the exception for the error ``number``, which a function from ``prepared`` returned."""
+        """Return the exception for an error status of a function from ``prepared``."""
         return CallFailed(Call(function, number, self._status_name(self, number)))

@@ -1,7 +1,6 @@
-"""libcuda, the driver of NVIDIA GPUs, with the same interface for devices and modules as ``hip.Hip``.
+"""libcuda, the driver of NVIDIA GPUs, with the interface of ``hip.Hip``.
 
-Names and constants are from cuda.h of CUDA 11.8. Every call needs a context. This module uses the primary
-context of the process, as torch does.
+Names and constants are from cuda.h of CUDA 11.8. Calls use the primary context of the process, as in torch.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Cuda:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Make ``device`` the current device of this thread inside of the ``with`` block."""
+        """Make ``device`` the thread's current device inside the ``with`` block."""
         if self.is_current(device):
             yield
             return
@@ -140,7 +139,7 @@ class Cuda:
         self.library.call("cuMemcpyDtoD_v2", target, source, size)
 
     def forget_error(self) -> None:
-        """Do nothing, because this driver does not store errors of failed calls, unlike HIP."""
+        """Do nothing. This driver does not store errors, unlike HIP."""
 
     def _device(self, device: int) -> int:
         handle = INT()

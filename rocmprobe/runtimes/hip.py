@@ -76,8 +76,7 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 class Hip:
     """The HIP runtime. Copies and fills of memory run on the default stream.
 
-    Methods raise CallFailed if a call fails, and NotAvailable if the library does not have a function. The
-    constructor raises LoadFailed if the library cannot be loaded.
+    Methods raise CallFailed and NotAvailable. The constructor raises LoadFailed.
     """
 
     kind = "hip"
@@ -87,7 +86,6 @@ class Hip:
 
     @cached_property
     def modules(self) -> Modules:
-        """The interface to load and launch kernels."""
         return Modules(self.library, _NAMES)
 
     def device_count(self) -> int:
@@ -103,10 +101,7 @@ class Hip:
         return count.value
 
     def runtime_version(self) -> int:
-        """Return the runtime's version number.
-
-        Since ROCm 4.5, this is major * 10000000 + minor * 100000 + patch.
-        """
+        """Return the runtime's version, since ROCm 4.5 as major * 10000000 + minor * 100000 + patch."""
         version = INT()
         self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
         return version.value
@@ -116,7 +111,7 @@ class Hip:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Make ``device`` the current device of this thread inside of the ``with`` block."""
+        """Make ``device`` the thread's current device inside the ``with`` block."""
         current = self.current_device()
         if current == device:
             yield
@@ -145,7 +140,7 @@ class Hip:
         return device.value
 
     def forget_error(self) -> None:
-        """Clear the runtime's record of this thread's last error."""
+        """Clear the last error of this thread."""
         self.library.prepared("hipGetLastError")()
 
     def pci_address(self, device: int) -> str:
@@ -180,15 +175,14 @@ class Hip:
     def allocate(self, size: int, margin: int = 0) -> Buffer:
         """Return uninitialized device memory of ``size`` bytes.
 
-        The buffer has two margins of ``margin`` bytes, before and after the memory, which reveal stray
-        writes.
+        Margins of ``margin`` bytes before and after the memory reveal stray writes.
         """
         address = ctypes.c_void_p()
         self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))
         return Buffer(self, address.value or 0, size, margin)
 
     def upload(self, content: bytes) -> Buffer:
-        """Return device memory that contains ``content``."""
+        """Return new device memory that contains ``content``."""
         buffer = self.allocate(len(content))
         buffer.write(content)
         return buffer

@@ -1,7 +1,7 @@
-"""Parser for KFD's topology in sysfs. KFD is the kernel's compute driver, and each GPU is a node.
+"""Parser for the topology files of KFD, the kernel's compute driver, in sysfs.
 
-The format is in linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c: one "name value" per line, values decimal.
-Callers pass the text of the files.
+Each GPU is a node. A file has one "name value" per line, with decimal values
+(linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c).
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ _MOST_DIGITS = 20
 def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Mapping[int, Mapping[str, int]]:
     """Return the properties of each GPU node, keyed by node number.
 
-    ``names`` are the names in the folder ``NODES``. ``read`` takes a path relative to this folder and returns
-    the text of the file, or None if it cannot be read. Skip nodes without SIMDs, which are CPUs.
+    ``names`` are the names in the folder ``NODES``. ``read`` returns the text of a file, given its path
+    relative to ``NODES``, or None for an unreadable file.
     """
     found = {}
     for index in sorted(int(name) for name in names if name.isdecimal()):
         properties = parse_properties(read(f"{index}/properties"))
+        # CPU nodes have no SIMDs.
         if properties.get("simd_count", 0) > 0:
             found[index] = properties
     return found
 
 
 def parse_properties(text: Optional[str]) -> dict[str, int]:
-    """Parse the text of a properties file. Skip lines that are not a name and a number."""
+    """Parse the text of a properties file. Skip invalid lines."""
     found = {}
     for line in (text or "").splitlines():
         name, _, value = line.strip().partition(" ")
@@ -45,7 +46,7 @@ def native_isa(properties: Mapping[str, int]) -> Optional[str]:
 
 
 def pci_address(properties: Mapping[str, int]) -> str:
-    """Return a node's PCI address, e.g. "0000:03:00.0". Partitions of a card differ in the last digit."""
+    """Return a node's PCI address, e.g. "0000:03:00.0"."""
     place = properties.get("location_id", 0)
     domain = properties.get("domain", 0)
     return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
@@ -54,8 +55,7 @@ def pci_address(properties: Mapping[str, int]) -> str:
 def isa_name(gfx_target_version: int) -> str:
     """Return the ISA for KFD's ``gfx_target_version``, e.g. "gfx1010" for 100100 and "gfx90a" for 90010.
 
-    ``gfx_target_version`` is major * 10000 + minor * 100 + stepping. In the ISA, minor and stepping are
-    hexadecimal.
+    The version is major * 10000 + minor * 100 + stepping. In the ISA, minor and stepping are hexadecimal.
     """
     major, rest = divmod(gfx_target_version, 10000)
     return f"gfx{major}{rest // 100:x}{rest % 100:x}"

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 def pattern(*libraries: str) -> re.Pattern[str]:
     """Return a pattern for the file names of ``libraries``.
 
-    The two groups of the pattern are the name of the library and its version, e.g. ".5.0.50200". The names of
-    bundled libraries in wheels of torch 1.9 and older also contain a hash.
+    The two groups of the pattern are the library and its version, e.g. "libamdhip64" and ".5.0.50200".
     """
+    # Bundled libraries in wheels of torch 1.9 and older have a hash in their names.
     return re.compile(rf"({'|'.join(libraries)})(?:-[0-9a-f]{{8}})?\.so((?:\.[0-9]+)*)")
 
 
 def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
     """Return the newest file of each library, keyed by library.
 
-    ``wanted`` is a result of ``pattern``.
+    ``wanted`` is a pattern from :func:`pattern`.
     """
     found: dict[str, tuple[list[int], str]] = {}
     for name in names:
@@ -30,8 +30,6 @@ def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
 
 
 def search_path(value: str) -> list[str]:
-    """Return the absolute folders in an LD_LIBRARY_PATH.
-
-    Relative folders are left out, because they depend on the program's working directory.
-    """
+    """Return the absolute folders in an LD_LIBRARY_PATH."""
+    # Relative folders depend on the working directory of the program, which is unknown.
     return [name for name in re.split("[:;]", value) if name.startswith("/")]

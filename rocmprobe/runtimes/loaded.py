@@ -1,7 +1,6 @@
-"""The libraries of a GPU runtime that this process has loaded, and the runtime's kernel compiler.
+"""Libraries of the GPU runtime that this process has loaded, and the runtime's kernel compiler.
 
-A second copy of a runtime in one process would share no devices, streams or memory with the first. So this
-module searches ``/proc/self/maps`` (proc(5)) for loaded libraries, and never loads another copy.
+This module never loads a second copy of a runtime. Two copies would share no devices, streams or memory.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _DELETED = " (deleted)"
 
 
 class NotLoaded(Exception):
-    """This process has not loaded a library, or has loaded several copies of it."""
+    """This process has not loaded a library, or has loaded several copies."""
 
 
 def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
-    """Return the loaded files of each library (e.g. "libamdhip64") in address order, keyed by library.
+    """Return the loaded files of each library (e.g. "libamdhip64"), keyed by library, in address order.
 
-    Return {} if the file ``maps`` does not exist.
+    ``maps`` is a file in the format of /proc/PID/maps. Return {} if the file does not exist.
     """
     try:
         text = Path(maps).read_text("utf-8", "replace")
@@ -71,24 +70,24 @@ def cuda(maps: str = _MAPS) -> str:
 
 
 def hiprtc(maps: str = _MAPS) -> str:
-    """Return the file with the ``hiprtc`` functions that belongs to the HIP runtime of this process.
+    """Return the file with the ``hiprtc`` functions for the loaded HIP runtime.
 
     The file is the first of these that exists:
 
     - the loaded libhiprtc
-    - the libhiprtc of the same major version in the runtime's folder, which torch loads on first use
-      (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels)
-    - the HIP runtime itself, which contains the functions up to ROCm 6 and with torch 1.13.1
+    - the libhiprtc of the same major version in the runtime's folder
+    - the HIP runtime, which contains the functions up to ROCm 6 and with torch 1.13.1
 
     Raises NotLoaded if this process has not loaded exactly one HIP runtime.
     """
+    # torch loads libhiprtc on first use, from ``torch/lib`` (since ROCm 5.4) or ``_rocm_sdk_core/lib``.
     runtime = hip(maps)
     files = mapped((HIPRTC,), maps).get(HIPRTC, [])
     return files[0] if files else _beside(runtime, HIPRTC, [Path(runtime).parent]) or runtime
 
 
 def nvrtc(maps: str = _MAPS) -> str:
-    """Return the NVRTC file that belongs to the CUDA runtime of this process.
+    """Return the NVRTC file for the loaded CUDA runtime.
 
     The file is the first of these that exists:
 
@@ -96,8 +95,7 @@ def nvrtc(maps: str = _MAPS) -> str:
     - the libnvrtc of the same major version in the runtime's folder
     - the libnvrtc of the same major version in ``nvidia/cuda_nvrtc/lib``, for a runtime from a wheel
 
-    Raises NotLoaded if none of these files exists. Unless libnvrtc is loaded, exactly one CUDA runtime must
-    be loaded.
+    Raises NotLoaded if none of these files exists.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -111,7 +109,7 @@ def nvrtc(maps: str = _MAPS) -> str:
 
 
 def require_resident(path: str) -> None:
-    """Raise NotLoaded if the file ``path`` is not loaded, or was replaced after it was loaded.
+    """Raise NotLoaded if the file ``path`` is not loaded, or was replaced after loading.
 
     On Windows, always raise NotLoaded.
     """

@@ -43,7 +43,7 @@ class Buffer:
         return (self.allocated, self.address + self.size) if self.margin else ()
 
     def stray_writes(self) -> int:
-        """Return the number of margin bytes that were overwritten since the buffer was created."""
+        """Return how many bytes of the margins were overwritten."""
         margins = [self.runtime.copy_out(start, self.margin) for start in self._margins()]
         return sum(len(each) - each.count(_MARGIN_BYTE) for each in margins)
 
@@ -69,7 +69,7 @@ class Buffer:
             self.runtime.release(allocated)
 
     def write(self, content: bytes) -> None:
-        """Copy ``content`` to the start of the buffer. Raise ValueError if it does not fit."""
+        """Copy ``content`` to the start of the buffer. Raise ValueError if the content is too long."""
         if len(content) > self.size:
             raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
         self.runtime.copy_in(self.address, content)
@@ -79,7 +79,7 @@ class Buffer:
         return self.runtime.copy_out(self.address, self.size)
 
     def copy_from(self, source: Buffer) -> None:
-        """Copy ``source``, a buffer of the same size, into this buffer on the device.
+        """Copy a buffer of the same size on the device.
 
         The copy may still run after the return.
         """

@@ -1,4 +1,4 @@
-"""Functions that load and launch compiled kernels, with one interface for HIP and for CUDA's driver.
+"""Functions that load and launch compiled kernels, with one interface for HIP and CUDA.
 
 Signatures are from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8.
 """
@@ -48,8 +48,7 @@ class Names:
 class Modules:
     """Modules, launches and events on the current device.
 
-    Handles are integers. Stream 0 is the default stream. Methods raise CallFailed if a call fails, and
-    NotAvailable if the library does not have a function.
+    Handles are integers. Stream 0 is the default stream. Methods raise CallFailed and NotAvailable.
     """
 
     def __init__(self, library: SharedLibrary, names: Names) -> None:
@@ -58,7 +57,7 @@ class Modules:
         self._launch = library.prepared(names.launch)
 
     def load(self, code: bytes) -> int:
-        """Load a code object (HIP), or a cubin or PTX (CUDA), and return its handle."""
+        """Load a code object (HIP), cubin or PTX (CUDA), and return the module's handle."""
         module = ctypes.c_void_p()
         # ``create_string_buffer`` adds a zero byte, which the driver needs because it reads PTX as text.
         self.library.call(self.names.load, ctypes.byref(module), ctypes.create_string_buffer(code))
@@ -68,8 +67,7 @@ class Modules:
         self.library.call(self.names.unload, module)
 
     def function(self, module: int, name: str) -> int:
-        """Return the handle of a kernel of the module. Raise CallFailed if there is no kernel of this
-        name."""
+        """Return the handle of a kernel. Raise CallFailed if the module has no kernel of this name."""
         function = ctypes.c_void_p()
         self.library.call(self.names.function, ctypes.byref(function), module, name.encode("ascii"))
         return function.value or 0

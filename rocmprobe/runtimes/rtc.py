@@ -1,8 +1,6 @@
 """hiprtc and NVRTC: libraries that compile a kernel's source to code for a GPU.
 
-Signatures are from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both libraries have the same
-functions with different names. hiprtc returns a code object (ELF). For an architecture such as ``sm_90``,
-NVRTC returns a cubin.
+Signatures are from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ class CompileFailed(Exception):
 class Rtc:
     """A runtime compiler. Methods raise CallFailed and NotAvailable. The constructor also raises LoadFailed.
 
-    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with the compiler's functions. This can be the HIP
-    runtime itself.
+    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with the compiler's functions, which can be the HIP
+    runtime.
     """
 
     def __init__(self, path: str, kind: str, observe: Optional[Observer] = None) -> None:
@@ -63,16 +61,13 @@ class Rtc:
         return (name(number) or b"unknown").decode("ascii", "replace")
 
     def version(self) -> str:
-        """Return the version, e.g. "12.4".
-
-        hiprtc has reported 9.0 for years. To identify a compiler, also use the version of the HIP runtime.
-        """
+        """Return the version, e.g. "12.4". hiprtc has reported 9.0 for years."""
         major, minor = INT(), INT()
         self.library.call(f"{self.kind}Version", ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """Compile ``source``, and return (code, log with the compiler's warnings).
+        """Compile ``source``, and return the code (a code object or cubin) and the log.
 
         Raises CompileFailed if the compiler rejects the source.
         """

@@ -1,8 +1,7 @@
 """Algorithms of the bypass, one per file.
 
-Every algorithm only multiplies and adds, so results on small integers are exact.
-``benchmarks/results/leave_one_out.md`` shows how much time each algorithm saves, and which algorithms were
-removed.
+Algorithms only multiply and add, so results on small integers are exact.
+``benchmarks/results/leave_one_out.md`` shows how much time each algorithm saves.
 """
 
 from __future__ import annotations

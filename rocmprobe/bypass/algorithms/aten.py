@@ -1,8 +1,6 @@
-"""Algorithm that calls PyTorch's own kernels for 2-d convolutions with one group, without a vendor library.
+"""Algorithm that calls PyTorch's own kernels for 2-d convolutions with one group.
 
-The kernels are called directly, without a change of ``torch.backends`` flags. ``slow_conv2d``
-(aten/src/ATen/native/ConvolutionMM2d.cpp) copies columns and multiplies them by the weight. Columns are
-stored for the whole batch on a CPU, for one sample on a GPU.
+Source: ``slow_conv2d`` in aten/src/ATen/native/ConvolutionMM2d.cpp.
 
 Workspace (symbols: see ``base``): columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a
 GPU (none for 1x1 at stride 1), and copies of operands and results that are not contiguous.
@@ -116,11 +114,9 @@ def _has_full_feature(plain: Geometry) -> bool:
 
 
 def _with_contiguous_strides(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` with the strides of a contiguous tensor of the same shape.
-
-    PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension
-    has size 1, a contiguous tensor can have strides that PyTorch takes for channels-last.
-    """
+    """Return ``tensor`` with the strides of a contiguous tensor of the same shape."""
+    # PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension has size 1,
+    # a contiguous tensor can have strides that PyTorch takes for channels-last.
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor
     return tensor.contiguous().view(-1).view(tensor.shape)

@@ -1,8 +1,8 @@
-"""Interface of an algorithm: make plans for a problem, and compute the problem with one plan.
+"""Interface of an algorithm: make plans for a problem, and compute the problem with a plan.
 
-Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
-contains an upper bound on the workspace in bytes. Every algorithm computes a plain (not transposed)
-convolution of an image. The output is called the feature. A window is one position of the feature.
+Every algorithm computes a plain (not transposed) convolution of an image. The output is called the feature,
+and a window is one position of the feature. Workspace is the peak memory that is allocated in addition to
+input, weight, bias and results.
 
 The formulas of the algorithms use these symbols:
 
@@ -42,8 +42,7 @@ class Operands:
         dtype: "float16", "bfloat16", "float32" or "float64".
         device_type: "cpu" or "cuda".
         channels_last: True if the results must be channels-last.
-        dense: False if an operand must be copied before BLAS can use it as a matrix (e.g. a slice or an
-            expanded tensor).
+        dense: False if an operand must be copied before BLAS can use it as a matrix (e.g. a slice).
         own_kernels: True if the kernels of :mod:`rocmprobe.kernels` can be used for this device and dtype.
     """
 
@@ -66,17 +65,16 @@ class Operands:
 
 @dataclass(frozen=True)
 class Plan:
-    """The way in which one algorithm computes one direction of a problem, and the cost.
+    """One way to compute one direction of a problem, with the expected cost.
 
     Attributes:
-        flipped: True if bwd-data is computed as a forward convolution of the gradient, see
-            :meth:`Geometry.flipped`.
+        flipped: True if bwd-data is computed as a forward convolution, see :meth:`Geometry.flipped`.
         samples: number of samples that are computed at once (a chunk).
         tile: number of windows that are computed at once (a tile), for each spatial dimension.
-        workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
+        workspace_bytes: upper bound on the bytes allocated in addition to operands and results.
         flops: number of multiplications and additions.
         moved_bytes: bytes that are read and written for columns, padding, sums and the weight.
-        variant: name of one of rocmprobe's own kernels, or "" if PyTorch's kernels compute the direction.
+        variant: name of one of rocmprobe's own kernels, or "" for PyTorch's kernels.
         gemm_share: expected arithmetic throughput relative to a matrix product.
     """
 
@@ -93,21 +91,18 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Name of the plan in measurements and in the plan file: algorithm and variant."""
+        """Name of the plan in the plan file: algorithm and variant."""
         return f"{self.algorithm} {self.variant}" if self.variant else self.algorithm
 
 
 class Algorithm:
     """A way to compute directions of a convolution.
 
-    If a plan is ``flipped``, callers pass the flipped problem to ``forward`` for bwd-data. The methods
-    ``forward``, ``backward_data`` and ``backward_weights`` get a plan that :meth:`plan` or :meth:`plans` of
-    the same algorithm returned.
+    If a plan is ``flipped``, the caller passes the flipped problem to :meth:`forward`.
 
     Attributes:
         name: name in plans, counts and the plan file.
-        own_kernel: True if a kernel of :mod:`rocmprobe.kernels` computes the direction. If True,
-            :meth:`plans` returns one plan for each kernel that applies.
+        own_kernel: True if the algorithm runs kernels of :mod:`rocmprobe.kernels`.
     """
 
     name = ""
@@ -116,13 +111,12 @@ class Algorithm:
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
         """Return a plan with at most ``cap`` bytes of workspace, or None if the algorithm does not apply.
 
-        If even a single window needs more than ``cap`` bytes, "im2col" and "col2im" return a plan that
-        computes one window at a time.
+        If even a single window needs more, "im2col" and "col2im" return a plan for one window at a time.
         """
         raise NotImplementedError
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Return all plans of the algorithm. By default, this is only the plan of :meth:`plan`."""
+        """Return all plans of the algorithm, by default only the plan of :meth:`plan`."""
         found = self.plan(direction, plain, operands, cap)
         return [] if found is None else [found]
 
@@ -135,7 +129,7 @@ class Algorithm:
         bias: torch.Tensor | None,
         feature: torch.Tensor,
     ) -> None:
-        """Write the convolution of ``image`` and ``weight`` plus ``bias`` into ``feature``.
+        """Write the convolution of ``image`` and ``weight``, plus ``bias``, into ``feature``.
 
         Shapes: ``image`` is ``(N, C, *plain.image)``, ``weight`` is ``(K, C / groups, *kernel)``, ``bias`` is
         ``(K,)``, and ``feature`` is ``(N, K, *plain.feature)``.
@@ -151,10 +145,9 @@ class Algorithm:
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        """Compute bwd-data of ``gradient``, add ``bias`` (shape ``(C,)``) if given, and write the result into
-        ``image``.
+        """Write the gradient of the image, plus ``bias``, into ``image``.
 
-        ``gradient`` has the shape of the feature.
+        ``gradient`` has the shape of the feature. ``bias`` is ``(C,)`` or None.
         """
         raise NotImplementedError
 
@@ -171,7 +164,7 @@ class Algorithm:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of the matrix products and their sums: fp32 for fp16 and bf16, else ``dtype``."""
+    """Return the dtype of products and sums: fp32 for fp16 and bf16, else ``dtype``."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -181,8 +174,8 @@ def largest_chunk(
     """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes.
 
     ``needed(samples, tile)`` returns the bytes of a chunk. ``most`` is the maximum number of samples, and
-    ``windows`` is the tile of a whole sample. If not even one sample fits, return a smaller tile of one
-    sample. If not even one window fits, return the values for one window.
+    ``windows`` is the tile of a whole sample. If no chunk fits, return the smallest chunk, one window of one
+    sample.
     """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
@@ -213,16 +206,13 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return the bytes that ``products`` matrix products read from the weight.
-
-    For bwd-weights, return the bytes that they read from and write to the weight gradient.
-    """
+    """Return the bytes of the weight, or of its gradient, that ``products`` matrix products move."""
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the number of multiplications and additions in one direction, e.g. fwd, as a matrix product."""
+    """Return the multiplications and additions of one direction that is computed as a matrix product."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -1,4 +1,4 @@
-"""Algorithm for bwd-data (col2im): multiply weight and gradient, then add the columns into the image.
+"""Algorithm for bwd-data that multiplies weight and gradient, then adds the columns to the image (col2im).
 
 Workspace (symbols: see ``base``): columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, and
 gradient n * K * t * a. For fp16 and bf16, also a copy of n samples of the image in fp32.

@@ -1,6 +1,6 @@
-"""Columns: a matrix with one column for the values under each window of an image.
+"""Functions that copy an image to columns (im2col) and add columns to an image (col2im).
 
-Columns are copied from an image (im2col) or added into an image (col2im).
+A column contains the values under one window of the image.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def overlap(
 ) -> tuple[list[slice], list[slice]]:
     """Intersect a box with an image, and return (slices of the image, slices of the box).
 
-    The box starts at the image positions ``starts`` and has the sizes ``spans``. The image has ``sizes``.
+    The box starts at the image positions ``starts`` and has the lengths ``spans``. ``sizes`` are the sizes of
+    the image.
     """
     image, span = [], []
     for start, length, size in zip(starts, spans, sizes):
@@ -33,7 +34,7 @@ def overlap(
 
 
 class Covered:
-    """Reader for the region of an image that some windows cover. Positions outside of the image are zero.
+    """Reader for the region of an image under some windows, with zeros outside of the image.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -50,10 +51,9 @@ class Covered:
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
 
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the region of the samples ``first:last`` that the windows in ``box`` cover.
+        """Return the region of the samples ``first:last`` under the windows in ``box``.
 
-        The result ``(n, C, *region)`` is a view of the image, or lies in a buffer that the next call
-        overwrites.
+        The next call can overwrite the result ``(n, C, *region)``.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -74,7 +74,7 @@ class Covered:
 
 
 class Windows:
-    """Reader for the columns of an image. It has a buffer for the padded image and a buffer for the columns.
+    """Reader for the columns of an image.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -91,10 +91,9 @@ class Windows:
         self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
 
     def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the columns ``(groups, depth, n * windows)`` of the samples ``first:last`` for the windows
-        in ``box``.
+        """Return the columns of the samples ``first:last`` for the windows in ``box``.
 
-        The columns lie in a buffer that the next call overwrites.
+        The next call overwrites the result ``(groups, depth, n * windows)``.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -117,7 +116,7 @@ class Windows:
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
     """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` to ``image``, in place.
 
-    Values for positions outside of the image are dropped.
+    Values outside of the image are dropped.
     """
     counts = [end - begin for begin, end in box]
     taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)
@@ -139,5 +138,6 @@ def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: B
 
 
 def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """Return ``parts`` as a tuple index, because Python 3.9 rejects ``tensor[first, *rest]``."""
+    """Return ``parts`` as an index of a tensor."""
+    # Python 3.9 rejects ``tensor[first, *rest]``.
     return parts

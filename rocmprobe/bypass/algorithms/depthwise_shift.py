@@ -1,8 +1,4 @@
-"""Convolution with one input channel per group, as multiplications and additions of shifted views of long
-rows.
-
-All padded samples of a channel form one long row, and each tap is a shifted view of this row (see
-``long_rows``). Sums for positions that are not in the result are dropped at the end.
+"""Algorithm for one input channel per group: multiply and add shifted views of long rows.
 
 Workspace (symbols: see ``base``), where "positions" is the number of elements of a padded sample in one row:
 
@@ -11,7 +7,7 @@ Workspace (symbols: see ``base``), where "positions" is the number of elements o
 - copy of the weight: K * taps * a
 - copy of the bias: K * a
 
-bwd-weights needs rows for the gradient instead of the sums. It also copies the rows of one phase for each tap
+bwd-weights needs rows for the gradient instead of the sums, and a copy of the rows of one phase for each tap
 along the last dimension.
 """
 

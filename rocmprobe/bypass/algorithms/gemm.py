@@ -1,5 +1,4 @@
-"""Matrix products of the bypass. They call PyTorch's mm functions with operands that BLAS can use without a
-copy."""
+"""Matrix products of operands that BLAS can use without a copy."""
 
 from __future__ import annotations
 
@@ -10,22 +9,20 @@ import torch
 
 
 def is_ready(matrices: torch.Tensor) -> bool:
-    """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy.
-
-    Row-major matrices need column stride 1 and row stride >= ``columns``. Column-major matrices need row
-    stride 1 and column stride >= ``rows``. A dimension of size 1 can have any stride. PyTorch copies
-    other matrices into a contiguous tensor.
-    """
+    """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy."""
     rows, columns = matrices.shape[-2:]
     row_stride, column_stride = matrices.stride()[-2:]
+    # A dimension of size 1 can have any stride.
     by_rows = (column_stride == 1 or columns == 1) and row_stride >= max(1, columns)
     by_columns = (row_stride == 1 or rows == 1) and column_stride >= max(1, rows)
     return by_rows or by_columns
 
 
 def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
-    """Return a view of ``(n, C, *spatial)`` as ``(n, groups, C / groups, positions)``, or None if a copy
-    is needed."""
+    """View ``(n, C, *spatial)`` as ``(n, groups, C / groups, positions)``.
+
+    Return None if a copy is needed.
+    """
     shape = (tensor.shape[0], groups, tensor.shape[1] // groups, tensor[0, 0].numel())
     try:
         matrices = tensor.view(shape)
@@ -35,7 +32,7 @@ def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
 
 
 class Buffer:
-    """Memory that successive temporary tensors of one dtype share."""
+    """Reusable memory for temporary tensors of one dtype."""
 
     def __init__(self, like: torch.Tensor, dtype: torch.dtype) -> None:
         self._like = like
@@ -43,10 +40,7 @@ class Buffer:
         self._memory: torch.Tensor | None = None
 
     def take(self, shape: Sequence[int]) -> torch.Tensor:
-        """Return an uninitialised contiguous tensor, valid until the next call.
-
-        Memory is allocated only once if the largest tensor is requested first.
-        """
+        """Return an uninitialised contiguous tensor, valid until the next call."""
         wanted = prod(shape)
         if self._memory is None or self._memory.numel() < wanted:
             self._memory = self._like.new_empty(wanted, dtype=self._dtype)
@@ -56,7 +50,7 @@ class Buffer:
 def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
     """Return ``(n, C, *spatial)`` as ``(groups, C / groups, n * positions)``.
 
-    If needed, copy the tensor into ``buffer``.
+    A copy, if needed, lies in ``buffer``.
     """
     if tensor.shape[0] == 1 and tensor.dtype == dtype:
         ready = as_matrices(tensor, groups)
@@ -102,5 +96,5 @@ def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
-    """Split ``range(total)`` into parts of length ``step``, and return (first, last + 1) of each part."""
+    """Return (start, stop) of each part when ``range(total)`` is split into parts of length ``step``."""
     return [(first, min(first + step, total)) for first in range(0, total, step)]

@@ -1,13 +1,12 @@
-"""Convolution as a matrix product of the weight and the columns. A column is a copy of the values under one
-window.
+"""Algorithm that multiplies the weight by the columns of the image (im2col).
 
-This is im2col: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
+Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", 2006.
 
 Workspace (symbols: see ``base``):
 
 - columns: n * C * taps * t * a
-- padded region under the windows, whose size for a tile is span(t): n * C * span(t) * b
+- padded region under a tile, of size span(t): n * C * span(t) * b
 - weight: w * a
 - bias: max(C, K) * a
 - product: n * K * t * a, or nothing if the product is written directly into the result
@@ -104,11 +103,7 @@ class Im2col(Algorithm):
 
 
 def chunk(plain: Geometry, operands: Operands) -> int:
-    """Return the largest number of samples in one chunk.
-
-    On a GPU, return the whole batch to save kernel launches. On a CPU, return a small number, so that the
-    columns stay in the caches.
-    """
+    """Return the maximum number of samples in a chunk: the whole batch on a GPU, limited on a CPU."""
     if operands.device_type != "cpu":
         return plain.batch
     return min(plain.batch, max(1, CPU_WINDOWS // prod(plain.feature)))
@@ -142,7 +137,7 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient.
 
-    The tensor is a view of ``weight_gradient`` if possible, otherwise new memory.
+    The tensor is a view of ``weight_gradient`` if possible.
     """
     shape = (plain.groups, plain.filters // plain.groups, plain.depth)
     if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
@@ -151,7 +146,7 @@ def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dt
 
 
 def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
-    """Copy ``total`` into ``weight_gradient``, unless ``total`` is a view of it."""
+    """Copy ``total`` into ``weight_gradient`` if ``total`` is separate memory."""
     if total.data_ptr() != weight_gradient.data_ptr():
         weight_gradient.copy_(total.view(weight_gradient.shape))
 
@@ -164,5 +159,5 @@ def pieces(plain: Geometry, plan: Plan) -> Iterator[tuple[Box, int, int]]:
 
 
 def inside(feature: torch.Tensor, box: Box) -> torch.Tensor:
-    """Return the part of ``feature`` ``(n, K, *feature)`` whose windows lie in ``box``."""
+    """Return the part of ``feature`` for the windows in ``box``."""
     return feature[index(slice(None), slice(None), *(slice(begin, end) for begin, end in box))]

@@ -1,10 +1,7 @@
-"""Long rows: all padded samples of a channel, one after the other in memory, so that every tap is a shifted
-view.
+"""Long rows: all padded samples of a channel in one row, so that every kernel tap is a shifted view.
 
 If the stride is larger than 1, the image is split into phases (position modulo stride), and each phase has
-its own rows. A tap reads the rows of one phase, at a fixed distance from the window. In bwd-data the rows
-contain the gradient, and a tap writes to one phase of the image. The zeros between two lines of an image are
-the padding after the first line and also the padding before the second line.
+its own rows. In bwd-data, the rows contain the gradient, and a tap writes to one phase of the image.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 
 @dataclass(frozen=True)
 class Tap:
-    """A position in the filter.
+    """One position of the convolution kernel.
 
     Attributes:
         number: index of the tap in the flattened kernel.
@@ -52,8 +49,8 @@ class Phase:
 
     Attributes:
         taps: taps that add to this phase.
-        positions: slices of the result that belong to this phase.
-        windows: slices of the summed rows that are copied to ``positions``.
+        positions: slices of the result.
+        windows: slices of the summed rows, to copy to ``positions``.
     """
 
     taps: tuple[Tap, ...]
@@ -70,8 +67,7 @@ class Layout:
         reach: number of elements that the taps read after the last sample.
         sources: for each phase of the source, (slices to read from the source, slices to write in the padded
             sample).
-        results: the phases of the result. In bwd-data, the image has up to ``prod(stride)`` phases. In other
-            directions, there is only one phase.
+        results: phases of the result, up to ``prod(stride)`` in bwd-data and otherwise one.
     """
 
     sizes: tuple[int, ...]
@@ -81,17 +77,17 @@ class Layout:
 
     @property
     def positions(self) -> int:
-        """Number of elements that one padded sample has in a row, e.g. 1024 for ``sizes`` (32, 32)."""
+        """Number of elements of one padded sample in a row."""
         return prod(self.sizes)
 
     def row_elements(self, channels: int, samples: int) -> int:
-        """Return the number of elements in all rows, summed over channels and phases of the source."""
+        """Return the total number of elements in the rows of all channels and source phases."""
         return len(self.sources) * channels * (samples * self.positions + self.reach)
 
 
 @lru_cache(maxsize=1024)
 def layout(plain: Geometry, direction: str) -> Layout:
-    """Return the layout of a direction. The layout of fwd also applies to bwd-weights."""
+    """Return the layout for ``direction``. bwd-weights has the layout of fwd."""
     transposed = direction == BWD_DATA
     axes = [_Axis(plain, axis, transposed) for axis in range(len(plain.kernel))]
     sizes = tuple(axis.size for axis in axes)
@@ -123,11 +119,7 @@ def layout(plain: Geometry, direction: str) -> Layout:
 
 
 class _Axis:
-    """One spatial dimension: the padded size of a sample, and (phase, offset) of every tap.
-
-    The phase is the position modulo the stride. The offset is the distance from the window to the element
-    that the tap reads.
-    """
+    """One spatial dimension: the padded size of a sample, and (phase, offset) of every tap."""
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
         stride = plain.stride[axis]
@@ -140,6 +132,7 @@ class _Axis:
         self.before = max(0, -min(shifts))
         last = windows + max(shifts)
         self.values = max(0, min(most, last))
+        # The zeros after a line of the image are also the padding before the next line.
         self.size = max(self.values + max(self.before, last - self.values), windows)
         self.taps = [(place % stride, self.before + shift) for place, shift in zip(places, shifts)]
 
@@ -192,7 +185,7 @@ class LongRows:
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
         """Return the rows shifted by each of ``fold.steps``, ``(groups, steps * channels / groups, length)``.
 
-        The result is a copy in ``buffer`` if ``fold`` has several steps, otherwise a view.
+        If there are several steps, the result lies in ``buffer``.
         """
         rows = self._memory[fold.phase].view(groups, -1, self._memory.shape[2])
         if len(fold.steps) == 1:
@@ -212,8 +205,10 @@ def sum_taps(
     bias: torch.Tensor | None,
     add: AddTap,
 ) -> None:
-    """Write the sum of all taps into ``result``, phase by phase. ``add`` adds the bias together with the
-    first tap."""
+    """Write the sum over all taps, plus ``bias``, into ``result``.
+
+    ``add`` must add the bias together with the first tap of a phase.
+    """
     rows = LongRows(source, form, plan.samples)
     batch, channels = result.shape[:2]
     dtype = accumulation_dtype(result.dtype)
@@ -237,8 +232,7 @@ def sum_taps(
 
 @dataclass(frozen=True)
 class Fold:
-    """Taps that read the same phase of the source, grouped into lines along the last dimension. One matrix
-    product computes all taps of a line.
+    """Taps that read the same phase of the source, grouped into lines along the last dimension.
 
     Attributes:
         phase: source phase.
@@ -253,10 +247,8 @@ class Fold:
 
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
-    """Return the taps of bwd-weights, grouped by source phase and line.
-
-    With one group, each line has only one tap.
-    """
+    """Return the taps of bwd-weights, grouped by source phase and line."""
+    # With one group, each line has only one tap.
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:
@@ -271,8 +263,7 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Return the number of temporary elements in bwd-weights: rows of the image, rows of the gradient, and
-    copies of rows (see ``LongRows.lines``)."""
+    """Return the number of temporary elements in bwd-weights, for rows of image and gradient."""
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0
@@ -282,7 +273,7 @@ def weight_elements(plain: Geometry, samples: int) -> int:
 def sum_weights(
     plan: Plan, plain: Geometry, image: torch.Tensor, gradient: torch.Tensor, weight_gradient: torch.Tensor
 ) -> None:
-    """Compute bwd-weights, and write the result into ``weight_gradient``."""
+    """Compute bwd-weights, and write the weight gradient into ``weight_gradient``."""
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
@@ -313,8 +304,7 @@ def sum_weights(
 
 
 def factors_by_tap(weight: torch.Tensor, taps: int) -> torch.Tensor:
-    """Return the weight as ``(taps, filters, channels / groups)`` in the dtype in which products are
-    summed."""
+    """Return the weight as ``(taps, filters, channels / groups)`` in the dtype of products and sums."""
     copy = weight.new_empty((taps, *weight.shape[:2]), dtype=accumulation_dtype(weight.dtype))
     spatial = weight.dim() - 2
     by_tap = weight.permute(*range(2, 2 + spatial), 0, 1)

@@ -1,9 +1,6 @@
-"""Convolution by rocmprobe's own kernels, which are compiled on the user's machine.
+"""Algorithms that run rocmprobe's own kernels, which are compiled on the user's machine.
 
-The kernels copy no columns, keep sums in registers, and compute every sum in a fixed order. They are used
-only if the self-test of :mod:`rocmprobe.kernels` has passed.
-
-Workspace: see the kernel families, ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
+Workspace: see ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ class OwnKernel(Algorithm):
         return next(iter(self.plans(direction, plain, operands, cap)), None)
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Return a plan for each applicable kernel. The plan with the lowest estimated cost comes first."""
+        """Return a plan for each applicable kernel, lowest estimated cost first."""
         if not operands.own_kernels:
             return []
         return [

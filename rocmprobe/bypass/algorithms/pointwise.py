@@ -1,7 +1,6 @@
-"""Algorithm for 1x1 convolutions at stride 1. The image itself is the matrix of columns, so no copy is
-needed.
+"""Algorithm for 1x1 convolutions at stride 1: a matrix product of weight and image, without columns.
 
-Workspace: none. If the gradient of the weight is not contiguous, bwd-weights needs a copy of this gradient.
+Workspace: none, or a copy of the weight gradient if it is not contiguous.
 """
 
 from __future__ import annotations

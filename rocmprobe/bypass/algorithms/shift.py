@@ -1,8 +1,7 @@
-"""Convolution as one matrix product for each tap, on shifted views of long rows. No columns are copied.
+"""Algorithm that adds one matrix product for each kernel tap, on shifted views of long rows.
 
-Values for positions that are not in the result are dropped when the result is copied. Source: Anderson,
-Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural networks", 2017
-(kn2row).
+Source: Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural
+networks", 2017 (kn2row).
 
 Workspace (symbols: see ``base``), where "positions" is the number of elements of a padded sample in one row:
 
@@ -11,8 +10,8 @@ Workspace (symbols: see ``base``), where "positions" is the number of elements o
 - copy of the weight: w * a
 - copy of the bias: K * a
 
-bwd-weights needs rows for the gradient instead of the sums. With several groups and several taps along the
-last dimension, it also copies the rows of one phase once for each of these taps.
+bwd-weights needs rows for the gradient instead of the sums. With several groups, bwd-weights also needs a
+copy of the rows of one phase for each of several taps along the last dimension.
 """
 
 from __future__ import annotations
@@ -146,8 +145,7 @@ def _products(
 
 
 def _by_group(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return the weight as ``(taps, groups, filters / groups, channels / groups)`` in the dtype of the
-    products."""
+    """Return the weight as ``(taps, groups, filters / groups, channels / groups)`` in the products' dtype."""
     groups = plain.groups
     return factors_by_tap(weight, plain.taps).view(
         plain.taps, groups, plain.filters // groups, plain.channels // groups

@@ -1,2 +1,1 @@
-"""Choice of the algorithm for a problem. The package has the possible plans, the cost model, measurements,
-and the plan file."""
+"""Choice of the algorithm for a problem, by measurement or by a cost model."""

@@ -1,9 +1,7 @@
-"""Choice among the plans for a problem, by measurement. If nothing can be measured, the cost model decides.
+"""Choice of the fastest plan for a problem, by measurement or by the cost model.
 
-The plan for a problem stays the same until the end of the process, because algorithms round differently.
-Measurements are stored in the plan file for later processes. Nothing is measured while a graph is captured,
-or if PyTorch must be deterministic. In deterministic mode the cost model uses fixed rates, so that the same
-problem always gets the same algorithm.
+The choice stays the same until the process ends, because algorithms round differently. The cost model decides
+while a graph is captured, and in PyTorch's deterministic mode.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _ALLOWANCE = 60.0
 
 
 class _Measurements:
-    """Lock that allows one measurement at a time, and total seconds of all measurements."""
+    """Lock for measurements, and their total duration in seconds."""
 
     def __init__(self) -> None:
         self.lock = lock_across_forks()
@@ -60,7 +58,7 @@ class Choice:
 
     Attributes:
         plans: plans, the fastest by the cost model first.
-        settled: the chosen plan, or None until it is chosen.
+        settled: the chosen plan, or None before the choice.
     """
 
     def __init__(self, problem: str, plans: Sequence[Plan], device: torch.device) -> None:
@@ -76,9 +74,9 @@ class Choice:
             self.settled = self.plans[0]
 
     def plan(self, run: Callable[[Plan], None]) -> Plan:
-        """Return the plan to use.
+        """Return the chosen plan.
 
-        ``run`` computes the problem with a given plan. This method calls ``run`` only to measure plans.
+        The first call can measure plans with ``run``, which computes the problem with a given plan.
         """
         if self.settled is None:
             # If two threads need a plan at the same time, the second thread waits and uses the result of the
@@ -118,10 +116,10 @@ class Choice:
         return best
 
     def _fastest_seconds(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
-        """Run ``plan`` at least twice, and return the seconds of the fastest run.
+        """Run ``plan`` two to four times, and return the shortest time in seconds.
 
-        ``best`` is the shortest time of another plan. Runs 3 and 4 are skipped if run 2 takes at least 1.5
-        times ``best``, or after the time ``ends`` of ``time.perf_counter``.
+        ``best`` is the shortest time of another plan. If ``plan`` is much slower, run it only twice. Start no
+        third or fourth run after the time ``ends`` of ``time.perf_counter``.
         """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:
@@ -140,12 +138,10 @@ class Explanation:
 
     Attributes:
         variant: name of one of rocmprobe's own kernels, or "" for an algorithm without variants.
-        why: reason for the choice, in one sentence.
-        workspace_bytes: upper bound on the bytes that the algorithm allocates in addition to operands and
-            results.
-        alternatives: all plans that were considered, the fastest by the cost model first.
-        own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason why they cannot be
-            chosen.
+        why: reason for the choice.
+        workspace_bytes: upper bound on the bytes allocated in addition to operands and results.
+        alternatives: all considered plans, the fastest by the cost model first.
+        own_kernels: "used", or the reason why rocmprobe's own kernels cannot be chosen.
     """
 
     algorithm: str
@@ -160,7 +156,7 @@ class Explanation:
 def explain_problem(
     problem: Any, device: torch.device, workspace_mb: float, algorithm: str
 ) -> dict[str, Explanation]:
-    """Return the choice for each direction of a problem, without new measurements."""
+    """Return the choice for each direction of a problem, without measuring plans."""
     value = problem.__getitem__ if isinstance(problem, Mapping) else lambda key: getattr(problem, key)
     plain = plain_form(
         value("input_shape"), value("weight_shape"), stride=value("stride"), padding=value("padding"),

@@ -1,9 +1,4 @@
-"""Plans for a problem: which algorithms apply, how much memory they need, and which is fastest by the cost
-model.
-
-The results of all functions depend only on their arguments, and on two environment variables that replace
-missing arguments.
-"""
+"""Plans for a problem, and the choice of the fastest plan by the cost model."""
 
 from __future__ import annotations
 
@@ -41,24 +36,23 @@ def plan(
     workspace_mb: float = DEFAULT_WORKSPACE_MB,
     algorithm: str = "auto",
 ) -> Plan:
-    """Return the plan for one ``direction`` ("fwd", "bwd-data", "bwd-weights") of a problem.
+    """Return the plan of the bypass for one direction of a problem.
 
     Args:
-        direction: the direction of the problem as PyTorch names it.
+        direction: "fwd", "bwd-data" or "bwd-weights".
         input_shape: ``(N, C, *spatial)``, also for the backward directions.
         weight_shape: shape in PyTorch's layout. A transposed problem has ``(C, K / groups, *kernel)``.
         stride, padding, dilation, output_padding: one entry for each spatial dimension.
         dtype: "float16", "bfloat16", "float32" or "float64".
         channels_last: True if PyTorch returns the results in a channels-last layout.
-        dense: False if an operand is neither contiguous nor channels-last (a slice, an expanded tensor).
-        workspace_mb: maximum workspace in MiB, including the copy of the weight. A plan needs more only if
-            even a single window does, or for col2im in fp16 and bf16 the image of a single sample.
+        dense: False if an operand is neither contiguous nor channels-last (e.g. a slice).
+        workspace_mb: maximum workspace in MiB. A plan exceeds the maximum only if even its smallest step
+            needs more.
         algorithm: "auto" for the fastest algorithm by the cost model, or the name of an algorithm to use if
             it applies.
 
     Raises:
-        ValueError: if the direction, dtype, device type or algorithm is unknown, PyTorch would reject the
-            problem, or the output is empty.
+        ValueError: if an argument is invalid, PyTorch would reject the problem, or the output is empty.
     """
     check(dtype, device_type, algorithm)
     plain = plain_form(
@@ -93,11 +87,12 @@ def _check_known(value: str, known: Collection[str], what: str) -> None:
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
-    """Return ``workspace_mb``. If it is None, return the value of ROCMPROBE_BYPASS_WORKSPACE_MB, or 256 if
-    this variable is not set.
+    """Return ``workspace_mb``, or the default in MiB if it is None.
+
+    The default is the environment variable ROCMPROBE_BYPASS_WORKSPACE_MB, or 256 if it is not set.
 
     Raises:
-        ValueError: if the value is not a positive number.
+        ValueError: if the workspace is not a positive number.
     """
     if workspace_mb is not None:
         if not workspace_mb > 0:
@@ -111,8 +106,9 @@ def workspace_or_default(workspace_mb: float | None) -> float:
 
 
 def algorithm_or_default(algorithm: str | None) -> str:
-    """Return ``algorithm``. If it is None, return the value of ROCMPROBE_BYPASS_ALGORITHM, or "auto" if this
-    variable is not set.
+    """Return ``algorithm``, or the default if it is None.
+
+    The default is the environment variable ROCMPROBE_BYPASS_ALGORITHM, or "auto" if it is not set.
 
     Raises:
         ValueError: if the algorithm is unknown.
@@ -161,18 +157,16 @@ def plain_form(
 
 
 def plain_direction(direction: str, transposed: bool) -> str:
-    """Return the direction of the plain convolution that computes ``direction``. If ``transposed``, fwd and
-    bwd-data swap."""
+    """Return ``direction``, with fwd and bwd-data swapped if the convolution is ``transposed``."""
     if direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
         raise ValueError(f"no such direction: {direction!r}")
     return {FWD: BWD_DATA, BWD_DATA: FWD}.get(direction, direction) if transposed else direction
 
 
 def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-    """Return all plans for a direction of a plain convolution with at most ``cap`` bytes of workspace.
+    """Return all plans for one direction, each with at most ``cap`` bytes of workspace if possible.
 
-    The result is never empty. If every plan needs more than ``cap`` bytes, plans that compute one window at a
-    time are returned.
+    The list is never empty.
     """
     found = [plan for each in ALGORITHMS.values() for plan in each.plans(direction, plain, operands, cap)]
     if direction == BWD_DATA and set(plain.stride) == {1}:
@@ -188,19 +182,19 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
 
 
 def eligible(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> list[Plan]:
-    """Return the plans of ``algorithm`` if it applies to the problem, else the plans of all algorithms."""
+    """Return the plans of ``algorithm`` if it applies, else the plans of all algorithms."""
     found = candidates(direction, plain, operands, cap)
     named = [each for each in found if each.algorithm == algorithm]
     return named or [each for each in found if each.workspace_bytes <= cap] or found
 
 
 def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
-    """Return the fastest plan by the cost model with the fixed rates of the device type."""
+    """Return the plan that the cost model ranks fastest on a typical device of ``device_type``."""
     return min(plans, key=USUAL[device_type].seconds)
 
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """Return the key of a problem and direction in the plan file, e.g. "fwd float32 first-dense n8 ..."."""
+    """Return the key for the plan file, e.g. "fwd float32 first-dense n8 ..."."""
     # A requested algorithm has only one plan, so nothing is measured and stored. Algorithms with rocmprobe's
     # own kernels have several plans.
     kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel

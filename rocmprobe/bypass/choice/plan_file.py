@@ -1,9 +1,8 @@
-"""Plan file: a record of the fastest measured algorithm of each problem, for later processes.
+"""Plan file: the fastest measured algorithm of each problem, for later processes.
 
 There is one file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or
-``~/.cache``), or in the folder given by the environment variable ``ROCMPROBE_BYPASS_PLANS``. The value ``0``
-disables the file. Each line is one complete record. A line is appended in a single write, so processes need
-no lock.
+``~/.cache``). The environment variable ``ROCMPROBE_BYPASS_PLANS`` sets another folder, and the value ``0``
+disables the file. Each line is a JSON object, appended in a single write.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ _warned: set[Path] = set()
 
 
 def load(device: torch.device, problem: str) -> str | None:
-    """Return the fastest measured algorithm for ``problem``, or None if no process has measured the problem.
+    """Return the name of the fastest measured plan, or None if ``problem`` has not been measured.
 
-    Invalid lines, and records for another device or another version of rocmprobe or torch, are ignored with
-    one warning.
+    Invalid lines in the file are ignored with one warning.
     """
     return _records(device).get(problem)
 
 
 def store(device: torch.device, problem: str, algorithm: str) -> None:
-    """Store that ``algorithm`` was the fastest for ``problem``. Warn if the file cannot be written."""
+    """Store ``algorithm`` as the fastest for ``problem``. Warn if the file cannot be written."""
     _records(device)[problem] = algorithm
     path = _path(device)
     if path is None:
@@ -61,7 +59,7 @@ def store(device: torch.device, problem: str, algorithm: str) -> None:
 
 
 def forget() -> None:
-    """Forget the records in memory. The next :func:`load` or :func:`store` reads the file again."""
+    """Forget the records in memory, so that the next call reads the file again."""
     with _lock:
         _known.clear()
         _warned.clear()

@@ -1,4 +1,4 @@
-"""Throughput of a device, from which the cost model computes the time of a plan."""
+"""Cost model: the expected time of a plan, from the throughput of a device."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _REPEATS = 5
 
 @dataclass(frozen=True)
 class Rates:
-    """Operations per second in a matrix product, bytes copied per second, and seconds per kernel launch."""
+    """Throughput of a device: flops per second, bytes copied per second, and seconds per kernel launch."""
 
     flops: float
     bytes: float
     launch: float
 
     def seconds(self, plan: Plan) -> float:
-        """Return the seconds of ``plan`` by the cost model: the sum of the times for arithmetic, copies and
-        launches."""
+        """Return the expected seconds of ``plan``: arithmetic, copies and kernel launches."""
         sums = plan.flops / (self.flops * plan.gemm_share)
         return sums + plan.moved_bytes / self.bytes + plan.launches * self.launch
 
@@ -39,10 +38,9 @@ USUAL = {"cpu": Rates(1.5e11, 1.2e10, 6e-6), "cuda": Rates(5e12, 2e11, 8e-6)}
 
 @cache
 def measured(device: torch.device) -> Rates:
-    """Return the rates of ``device`` in fp32.
+    """Return the fp32 rates of ``device``, or typical rates if the measurement fails.
 
-    The first call for a device measures for about 10 ms and allocates about 14 MiB. If the measurement fails
-    (e.g. out of memory), return fixed rates.
+    The first call for a device measures for about 10 ms and allocates about 14 MiB.
     """
     try:
         return _measured(device)
@@ -69,10 +67,9 @@ def _measured(device: torch.device) -> Rates:
 
 
 def seconds(device: torch.device, call: Callable[[], Any]) -> float:
-    """Return the seconds of ``call``.
+    """Run ``call``, and return its duration in seconds.
 
-    On a GPU, events on the current stream measure the time. Work that was queued before does not count. Time
-    of the host counts only if the GPU waits for the host.
+    On a GPU, this is the time between two events on the current stream.
     """
     if device.type != "cuda":
         started = time.perf_counter()

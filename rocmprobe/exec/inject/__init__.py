@@ -1,7 +1,7 @@
-"""The code of ``rocmprobe exec`` and ``rocmprobe shapes`` that runs in a program after the import of torch.
+"""Code of ``rocmprobe exec`` and ``rocmprobe shapes`` that runs in a program after the import of torch.
 
-The configuration is in environment variables, which child processes of the program inherit. From rocmprobe,
-the code imports only the bypass, because the program's Python can lack every package except torch.
+From rocmprobe, the code imports only the bypass, because the program's Python can lack every package except
+torch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layer
 
 
 def prepare(torch: Any) -> None:
-    """Apply the configuration in this process. Also called after each reload of torch.
+    """Apply the configuration to this process, also after a reload of torch.
 
-    If a part of the configuration cannot be applied, raise the exception that occurred. Raise RuntimeError if
-    the flags are for another version of torch.
+    Raises an exception if a part of the configuration cannot be applied.
     """
     global _prepared  # noqa: PLW0603 - a process is prepared once
     conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
@@ -55,10 +54,7 @@ def prepare(torch: Any) -> None:
 
 
 def _check_version(torch: Any, checked: str) -> None:
-    """Raise RuntimeError if MAJOR.MINOR of ``torch`` and of ``checked`` differ.
-
-    In another version, the flags can mean something else.
-    """
+    """Raise RuntimeError if MAJOR.MINOR of ``torch`` and of ``checked`` differ."""
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(
             f"the setting's flags are those of torch {checked}, and mean something else in "

@@ -36,14 +36,15 @@ class _Ending:
             self._call()
 
     def follow(self) -> None:
-        """Register the call as the last finalizer, because multiprocessing children skip atexit functions."""
+        """Register the call as the last finalizer of a multiprocessing child."""
+        # Multiprocessing children skip atexit functions.
         util.Finalize(None, self, exitpriority=-1000)
 
 
 def at_end(call: Callable[[], None]) -> None:
     """Call ``call`` when this process ends, and when each process forked from it ends.
 
-    There is no call if a signal kills the process, or if the process calls ``os._exit``.
+    If a signal or ``os._exit`` ends the process, there is no call.
     """
     ending = _Ending(call)
     _kept.append(ending)

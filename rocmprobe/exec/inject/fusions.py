@@ -15,8 +15,7 @@ _libraries: list[Any] = []
 def switch_off(devices: Iterable[str]) -> None:
     """Make PyTorch compute fused convolutions as ordinary convolutions.
 
-    ``torch.jit.optimize_for_inference`` no longer fuses. If ``devices`` contains "cpu", convolutions of
-    tensors in oneDNN's own format (``to_mkldnn``, ``torch.utils.mkldnn``) also become ordinary convolutions.
+    If ``devices`` contains "cpu", this includes convolutions of tensors in oneDNN's own format.
     """
     # Disable only the last pass of optimize_for_inference, which fuses. It still freezes and folds the
     # module.

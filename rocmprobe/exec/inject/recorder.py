@@ -1,9 +1,8 @@
 """Recorder that writes the distinct convolutions of each process to a separate file.
 
-Each line of the file is a JSON object. A problem is written before its first call. A direction is written
-after its first computation. So the file of a killed process shows whether the process died in the first call
-of a problem. From time to time and at the end, the recorder writes how often each problem was computed, and
-the convolutions of a training step.
+Each line of the file is a JSON object. A problem is written before its first call, and a direction after its
+first computation. The recorder writes all counts, and the convolutions of a training step, from time to time
+and at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Call = Union[ConvolutionCall, BackwardCall]
 
 
 def install(folder: str) -> None:
-    """Record the convolutions of this process, and of each process forked from it, into files in ``folder``.
+    """Record the convolutions of this process and of its forked processes into files in ``folder``.
 
     Raises OSError if the folder cannot be written.
     """
@@ -43,7 +42,7 @@ def install(folder: str) -> None:
 
 
 class Recorder(dispatch.Interceptor):
-    """Interceptor that gets every convolution before all other interceptors, and changes nothing."""
+    """Interceptor that records every convolution and changes nothing."""
 
     name = "recorder"
     rank = dispatch.RANK_RECORDER
@@ -53,7 +52,7 @@ class Recorder(dispatch.Interceptor):
         self.forget()
 
     def forget(self) -> None:
-        """Empty the state, e.g. in a forked process."""
+        """Clear all recorded calls and steps, e.g. in a forked process."""
         self._lock = threading.Lock()
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._counts: list[list[int]] = []
@@ -68,13 +67,12 @@ class Recorder(dispatch.Interceptor):
         append(self._path, {"torch": str(torch.__version__)})
 
     def end(self) -> None:
-        """Write all counts for the last time."""
+        """Write the final counts."""
         with self._lock:
             if self._path:
                 self._write({**self._all(), "ended": True})
 
     def stepped(self, optimizer: Any) -> None:
-        """Record that ``optimizer`` has made a step."""
         with self._lock:
             self._steps.stepped(optimizer)
 
@@ -156,10 +154,8 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
 
 
 def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
-    """Return the seconds of a convolution on the CPU, or None on a GPU.
-
-    On a GPU, the call returns before the convolution ends, and waiting would change the program's timing.
-    """
+    """Return the seconds since ``started``, or None if ``tensor`` is on a GPU."""
+    # On a GPU, the call returns before the convolution ends, and waiting would change the program's timing.
     return time.perf_counter() - started if tensor.device.type == "cpu" else None
 
 

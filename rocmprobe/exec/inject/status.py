@@ -17,9 +17,10 @@ Counts = dict[str, dict[str, int]]
 
 
 def write_at_end(path: str, devices: Sequence[str]) -> None:
-    """Make this process append its counts of convolutions to the file ``path`` when it ends.
+    """Append the bypass's counts to the file ``path`` when this process ends.
 
-    Processes forked from this process do the same. ``devices`` are the device types of the bypass.
+    Each process forked from this process appends its own counts. ``devices`` are the device types of the
+    bypass.
     """
     before: list[Counts] = [{kind: {} for kind in counts.counted()}]
     parents = list(before)

@@ -1,11 +1,8 @@
-"""The convolutions of a training step, and its duration.
+"""Number and duration of training steps, and the convolutions in a step.
 
-A step lasts from the end of one call of an optimizer's ``step`` to the end of the next call. So accumulated
-gradients, and a closure that is called several times, are part of one step. If there are several optimizers,
-as in a GAN, only the optimizer that steps first defines steps. If this optimizer is deleted, the next
-optimizer that steps replaces it. The start of the first step is unknown, so the first step is left out.
-
-Steps with the same convolutions form a kind, and the most frequent kind represents all steps.
+A step lasts from the end of one call of an optimizer's ``step`` to the end of the next call. If there are
+several optimizers, as in a GAN, only the optimizer that steps first defines steps. Steps with the same
+convolutions form a kind, and the most frequent kind represents all steps.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ _KEPT, _KINDS = 101, 1000
 
 
 def after_each_step(call: Callable[[Any], None]) -> None:
-    """Call ``call(optimizer)`` after each call of ``step`` of any PyTorch optimizer."""
+    """Call ``call(optimizer)`` after each step of any PyTorch optimizer."""
     call = untraced(call)
     register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
     if register is not None:
@@ -44,7 +41,10 @@ def after_each_step(call: Callable[[Any], None]) -> None:
 
 
 class _Kind:
-    """Steps with the same convolutions. ``latest`` has (seconds of a step, seconds in convolutions)."""
+    """Steps with the same convolutions.
+
+    ``latest`` has (seconds of the step, seconds in convolutions) for the latest steps.
+    """
 
     def __init__(self) -> None:
         self.made = 0
@@ -52,10 +52,7 @@ class _Kind:
 
 
 class Steps:
-    """Number and duration of this process's training steps.
-
-    The class is not thread-safe, so the caller must hold a lock.
-    """
+    """Number and duration of this process's training steps. The class is not thread-safe."""
 
     def __init__(self) -> None:
         self._leader: Callable[[], Any] = lambda: None
@@ -72,8 +69,8 @@ class Steps:
     def convolved(self, problem: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         """Count computed directions of a problem, and add their time.
 
-        ``places`` are the indexes of the directions in DIRECTIONS. ``seconds`` is their total time, or None
-        if unknown.
+        ``places`` are indexes of DIRECTIONS. ``seconds`` is the total time of these directions, or None if
+        unknown.
         """
         for place in places:
             self._computed[problem, place] += 1
@@ -81,7 +78,6 @@ class Steps:
         self._convolving = self._convolving + seconds if known else None  # type: ignore[operator]
 
     def stepped(self, optimizer: Any) -> None:
-        """Record that ``optimizer`` has made a step."""
         leader = self._leader()
         if leader is None:
             self._leader = weakref.ref(optimizer)
@@ -90,6 +86,7 @@ class Steps:
         self._made += 1
         self._threads = torch.get_num_threads()
         key = tuple(sorted(self._computed.items()))
+        # The start of the first step is unknown, so the first step is left out.
         if leader is not None and (key in self._kinds or len(self._kinds) < _KINDS):
             kind = self._kinds.setdefault(key, _Kind())
             kind.made += 1
@@ -97,12 +94,12 @@ class Steps:
         self._begin()
 
     def summary(self) -> Optional[dict[str, Any]]:
-        """Return the number of steps and a summary of the most frequent kind, or None if no step is complete.
+        """Return a summary of the most frequent kind of step, or None if no step is complete.
 
         - ``made``: number of all steps.
         - ``alike``: number of steps of the most frequent kind.
-        - ``seconds``, ``seconds_p10``, ``seconds_p90``: median, 10th and 90th percentile of the time of a
-          step.
+        - ``seconds``, ``seconds_p10``, ``seconds_p90``: median, 10th and 90th percentile of a step's
+          duration.
         - ``rest_seconds``: median of the time outside of convolutions, or None if unknown.
         - ``computed``: list of [problem, index of the direction, number of calls in a step].
         """

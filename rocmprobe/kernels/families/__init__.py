@@ -1,1 +1,1 @@
-"""Families of kernels. A family lists its options for a problem, and makes the launches of an option."""
+"""Families of kernels: each lists the kernels that can compute a convolution, and prepares their launches."""

@@ -1,5 +1,4 @@
-"""Sizes and strides of tensors in the form that kernels use: three spatial dimensions, and 32-bit offsets
-from a base address."""
+"""Sizes and strides of tensors, padded to three spatial dimensions."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 @dataclass(frozen=True)
 class Strides:
-    """Strides in elements, all at least 0.
+    """Strides of a tensor, in elements, all at least 0.
 
     Attributes:
-        outer: stride between samples (image and feature), or between filters (weight).
-        inner: stride between channels. The channels of a feature are the filters.
+        outer: stride between samples (image and feature) or filters (weight).
+        inner: stride between channels (image and weight) or filters (feature).
         axes: strides of the spatial dimensions.
     """
 
@@ -38,17 +37,16 @@ class Strides:
 
     @classmethod
     def of(cls, strides: Sequence[int]) -> Strides:
-        """Return the ``Strides`` of a tensor, given its strides in PyTorch's order of dimensions."""
+        """Build from strides in PyTorch's order of dimensions."""
         return cls(strides[0], strides[1], tuple(strides[2:]))
 
     def padded(self) -> Strides:
-        """Return the strides with three spatial dimensions. Added dimensions come first and have the
-        stride 0."""
+        """Return strides with three spatial dimensions. New dimensions come first and have the stride 0."""
         return replace(self, axes=(0,) * (3 - len(self.axes)) + self.axes)
 
 
 def padded(plain: Geometry) -> Geometry:
-    """Return ``plain`` with three spatial dimensions. Added dimensions come first."""
+    """Return the convolution with three spatial dimensions. New dimensions come first."""
     missing = 3 - len(plain.kernel)
     ones, zeros = (1,) * missing, (0,) * missing
     return replace(
@@ -63,7 +61,7 @@ def padded(plain: Geometry) -> Geometry:
 
 
 def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) -> int:
-    """Return how many elements of memory ``samples`` samples span, including gaps between elements."""
+    """Return the number of elements from the first to the last element of a tensor, including gaps."""
     steps = (strides.outer, strides.inner, *strides.axes)
     return 1 + sum((size - 1) * step for size, step in zip((samples, channels, *sizes), steps))
 
@@ -86,7 +84,7 @@ def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strid
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:
-    """Return ``multiplier`` and ``shift``, which replace the division by ``divisor``.
+    """Return ``(multiplier, shift)`` to replace division by ``divisor``.
 
     For n below 2**31, ``n * multiplier >> 31 >> shift`` is ``n // divisor``. Source: Granlund and Montgomery,
     "Division by invariant integers using multiplication", 1994, theorem 4.2.

@@ -12,11 +12,11 @@ from rocmprobe.kernels.launches import Launch
 
 @dataclass(frozen=True)
 class Option:
-    """One way to compute a direction of a problem.
+    """A kernel that can compute one direction of a convolution.
 
     Attributes:
         variant: name of the kernel within its family.
-        workspace_bytes: bytes that the launches need in addition to the tensors.
+        workspace_bytes: bytes that the kernel needs in addition to the tensors.
         flops: number of multiplications and additions.
         moved_bytes: estimated bytes that are read and written. The family ``gemm`` counts only packed weights
             and partial sums.
@@ -32,14 +32,14 @@ class Option:
 
 
 class Family(Protocol):
-    """Interface that the modules ``grouped`` and ``gemm`` implement."""
+    """Interface of the modules ``grouped`` and ``gemm``."""
 
     def options(
         self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False
     ) -> list[Option]:
-        """Return the options with at most ``cap`` bytes of workspace, the fastest by the cost estimate first.
+        """Return the kernels that need at most ``cap`` bytes of workspace, the fastest by estimate first.
 
-        If ``every`` is True, also return options that are expected to be slow, for the self-test.
+        If ``every`` is True, also return kernels that are expected to be slow.
         """
         ...
 
@@ -56,8 +56,8 @@ class Family(Protocol):
         has_bias: bool,
         cap: int,
     ) -> Optional[tuple[Launch, ...]]:
-        """Return the launches of an option. ``cap`` is the size of the workspace in bytes.
+        """Return the launches of the kernel ``variant``. ``cap`` is the size of the workspace in bytes.
 
-        Return None if the kernels cannot address a tensor, or if ``cap`` bytes are not enough.
+        Return None if the kernel cannot address a tensor, or if the workspace is too small.
         """
         ...

@@ -1,6 +1,6 @@
-"""Gathers: forward and bwd-data as a sum over taps for each written position.
+"""Forward and bwd-data as gathers: each output position sums weighted input positions over the taps.
 
-In each spatial dimension a gather writes the positions ``write_first + i * write_step`` for ``i`` below
+In each spatial dimension, a gather writes the positions ``write_first + i * write_step`` for ``i`` below
 ``count``. For each tap ``j`` below ``taps``, it multiplies the weight at ``tap_first + j * tap_step`` by the
 element at ``i * read_step + read_first + j * read_tap_step``. It skips positions outside of the tensor.
 
@@ -19,7 +19,7 @@ from rocmprobe.geometry import BWD_DATA, FWD, Geometry
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial dimension of a gather, see the module's docstring. ``count`` and ``taps`` can be 0."""
+    """One spatial dimension of a gather. The module's docstring defines the fields."""
 
     count: int
     write_first: int
@@ -46,7 +46,7 @@ class Axis:
 
 
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
-    """Return the gathers of a direction, each with an axis for every spatial dimension.
+    """Return the gathers of a direction, each as one :class:`Axis` per spatial dimension.
 
     Exactly one gather writes each position of the result.
 
@@ -66,10 +66,8 @@ def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
 
 
 def _phase(plain: Geometry, dimension: int, phase: int) -> Axis:
-    """Return one axis of the gather that writes the image positions with remainder ``phase``.
-
-    Tap ``k`` of window ``w`` reads the image position ``w * stride - padding + k * dilation``.
-    """
+    """Return one axis of the gather that writes the image positions with remainder ``phase``."""
+    # Tap ``k`` of window ``w`` reads the image position ``w * stride - padding + k * dilation``.
     stride, dilation = plain.stride[dimension], plain.dilation[dimension]
     padding, kernel = plain.padding[dimension], plain.kernel[dimension]
     count = (plain.image[dimension] - phase + stride - 1) // stride

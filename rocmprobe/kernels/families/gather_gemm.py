@@ -3,9 +3,6 @@
 A row of the product is a channel of the result. A column is a position in a sample of the result. The depth
 is the number of terms in each sum, one for each channel and tap. bwd-data has one matrix product for each
 phase (see ``gather.py``).
-
-Unless a tile is direct, a first launch packs the weights, which means a copy in the workspace. If sums are
-split into parts, the last launch adds the parts in a fixed order.
 """
 
 from __future__ import annotations
@@ -49,12 +46,10 @@ _ThreeLong = ctypes.c_int64 * 3
 
 
 class GatherPhase(ctypes.Structure):
-    """One product of a launch.
+    """One matrix product of a launch.
 
-    ``packed`` and ``table`` are offsets in bytes in the workspace, ``weight`` is an offset in elements,
-    ``write`` an offset in bytes. ``split_depth`` is the depth of a part of a sum. The kernel divides by
-    ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``). The divisors are the
-    numbers of positions that the product writes in a sample, a plane and a line.
+    ``packed``, ``table`` and ``write`` are offsets in bytes, ``weight`` is an offset in elements. The kernel
+    divides by ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``).
     """
 
     _fields_ = [
@@ -80,10 +75,8 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the kernel that packs weights.
 
-    Fields with "step" in their name are in elements of the weight. ``channel_bytes``, ``tap_bytes`` and
-    ``tap_reads`` are distances in the tensor that the product reads, e.g. the image. ``channel_bytes`` is the
-    distance in bytes from one channel to the next. ``tap_bytes`` and ``tap_reads`` are the distance from one
-    tap to the next, in bytes and in pixels.
+    Fields with "step" in their name are in elements of the weight. ``channel_bytes`` and ``tap_bytes`` are
+    distances in the input tensor in bytes, ``tap_reads`` in pixels.
     """
 
     _fields_ = [
@@ -108,10 +101,10 @@ class GatherPackArguments(ctypes.Structure):
 
 
 class GatherArguments(ctypes.Structure):
-    """Arguments of the kernel that computes products.
+    """Arguments of the kernel that computes matrix products.
 
-    ``read_step`` and ``tap_reads`` are in positions, other steps in bytes. If ``is_partial``, ``write`` is
-    the address of float32 ``[splits][values]``.
+    ``read_step`` and ``tap_reads`` are in positions, other steps in bytes. If ``is_partial`` is 1, the kernel
+    writes float32 partial sums ``[splits][values]``.
     """
 
     _fields_ = [
@@ -150,14 +143,14 @@ class GatherTile(Tile):
     """A tile of the kernels for forward and bwd-data.
 
     Attributes:
-        direct: True if the kernel reads the weights themselves, not a packed copy.
+        direct: True if the kernel reads weights that are not packed.
     """
 
     direct: bool = False
 
     @property
     def packing(self) -> GatherTile:
-        """Tile of this size whose kernel reads packed weights."""
+        """Tile of equal size that reads packed weights."""
         return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
@@ -190,14 +183,14 @@ class Product:
 
     @property
     def depth(self) -> int:
-        """Number of products in each sum."""
+        """Number of terms in each sum."""
         return self.channels * self.taps
 
 
 def products(direction: str, plain: Geometry) -> list[Product]:
-    """Return the matrix products of a direction, always with three spatial dimensions.
+    """Return the matrix products of a direction, with three spatial dimensions.
 
-    The taps of each product are in ascending order of the positions that they read.
+    The taps of a product read positions in ascending order.
     """
     geometry_3d = padded(plain)
     ends = (
@@ -232,14 +225,14 @@ def fits(tile: GatherTile, product: Product) -> bool:
 
 
 def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
-    """Divide products into groups of at most PHASES, which share a launch."""
+    """Divide products into groups of at most PHASES, one group per launch."""
     return [found[first : first + PHASES] for first in range(0, len(found), PHASES)]
 
 
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
-    """Return the number of parts of each sum, at least 1. Split sums use at most ``busy_blocks`` blocks.
+    """Return the number of partial sums into which to split each sum, or 1 for no split.
 
-    ``blocks`` is the number of blocks without splits.
+    ``blocks`` is the number of blocks without a split. A split uses at most ``busy_blocks`` blocks.
     """
     depth = round_up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
@@ -250,7 +243,7 @@ def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blo
 def workspace_bytes(
     direction: str, plain: Geometry, tile: GatherTile, found: Sequence[Product], splits: int
 ) -> int:
-    """Return the bytes of the packed weights, the tables, and the parts of split sums."""
+    """Return the bytes of the packed weights, the tables and the partial sums."""
     packed = sum(sum(_packed_bytes(tile, each)) for each in found)
     return packed + (reduction.workspace_bytes(_result(direction, plain), splits) if splits > 1 else 0)
 
@@ -262,13 +255,11 @@ def launch_count(found: Sequence[Product], splits: int) -> int:
 
 
 def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Return (bytes of the packed weights, bytes of the depth table).
-
-    The table has ``tile.depth`` extra entries, because some kernels read one step ahead.
-    """
+    """Return (bytes of the packed weights, bytes of the depth table)."""
     depth = round_up(product.depth, tile.depth)
     return (
         round_up(product.groups * depth * round_up(product.rows, tile.rows) * 4, _ALIGNMENT),
+        # Some kernels read one step past the end of the table.
         round_up((depth + tile.depth) * 8, _ALIGNMENT),
     )
 
@@ -350,7 +341,7 @@ def prepare(
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
     """Return True if a direct tile can read the weights.
 
-    Each filter must be contiguous, and channels-last if ``reading`` is channels-last. The filters of a group
+    Each filter must be contiguous, or channels-last if ``reading`` is channels-last. The filters of a group
     must span less than 2^31 bytes.
     """
     _, channels, *taps = shape = shapes(plain)["weight"]
@@ -362,7 +353,7 @@ def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) 
 
 @dataclass(frozen=True)
 class Destination:
-    """Destination of the products: the result, or the workspace with ``splits`` parts of each sum."""
+    """Destination of the products: the result, or the workspace if sums are split."""
 
     strides: Strides
     item: int
@@ -372,7 +363,7 @@ class Destination:
 def _phase(
     product: Product, tile: GatherTile, weight: Strides, writing: Destination, workspace_offset: int
 ) -> GatherPhase:
-    """Return the arguments for a product, without ``columns``, which depends on the number of samples."""
+    """Return the arguments for a product, except ``columns``, which depends on the number of samples."""
     axes = product.axes
     depth = round_up(product.depth, tile.depth)
     divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
@@ -400,7 +391,7 @@ def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return one ``Axis`` per spatial dimension (z, y, x), whose step fields apply to all of ``batch``."""
+    """Return one ``Axis`` per spatial dimension (z, y, x), with step fields valid for all of ``batch``."""
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x
 

@@ -1,7 +1,6 @@
-"""Family of kernels that compute convolution as a matrix product: variants, costs and launches.
+"""Family of kernels that compute convolution as a matrix product.
 
-See ``family.py``. The name of a variant has the tile and the number of parts of each sum, e.g.
-``64x64x8/16``.
+The name of a variant has the tile and the number of partial sums per sum, e.g. ``64x64x8/16``.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ _SUM_LAUNCH = 64
 
 @dataclass(frozen=True)
 class _RankedOption:
-    """An option and its sort keys.
+    """An option with its sort keys.
 
     Attributes:
-        share: expected throughput as a fraction of a matrix product's, e.g. 0.6. The time to add partial sums
-            is included.
+        share: expected throughput as a fraction of a matrix product's, including the time of the reduction.
         loads: estimated number of values that are loaded, or stored in the workspace.
     """
 
@@ -55,10 +53,9 @@ class _RankedOption:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return at most four options, the fastest by estimate first.
+    """Return at most four kernels with at most ``cap`` bytes of workspace, the fastest by estimate first.
 
-    Each option needs at most ``cap`` bytes of workspace. If ``every`` is True, return up to two options for
-    every tile that can compute the problem.
+    If ``every`` is True, return up to two kernels for every tile that can compute the convolution.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -89,10 +86,10 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches that compute ``direction`` with the kernel ``variant``.
+    """Return the launches of the kernel ``variant``. The bias is contiguous.
 
-    Return None if the tile does not fit the problem, or if a sample spans more than 2^31 bytes. Also return
-    None if bwd-weights needs more than ``cap`` bytes of workspace. The bias is contiguous.
+    Return None if the kernel does not support the convolution, if a sample spans more than 2^31 bytes, or if
+    bwd-weights needs more than ``cap`` bytes of workspace.
     """
     strides = {"image": image, "weight": weight, "feature": feature}
     name, _, parts = variant.partition("/")
@@ -149,10 +146,7 @@ def _gather_options(
 
 
 def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
-    """Return the estimated time of one launch for several matrix products, in turns (see :func:`_share`).
-
-    ``blocks`` and ``depths`` have one value for each matrix product.
-    """
+    """Return the estimated time of one launch for several matrix products, in turns (see :func:`_share`)."""
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]
@@ -201,12 +195,11 @@ def _busy_blocks(tile: Tile) -> list[int]:
 
 
 def _turns(blocks: int, threads: int) -> float:
-    """Return the threads of the busiest compute unit, divided by ``_FULL_THREADS``, but at least 1."""
     return max(1.0, -(-blocks // COMPUTE_UNITS) * threads / _FULL_THREADS)
 
 
 def _share(useful: int, turns: float) -> float:
-    """Return the ``useful`` products as a fraction of the products that the device can compute in ``turns``.
+    """Return ``useful`` as a fraction of the products that the device can compute in ``turns``.
 
     In one turn, ``_FULL_THREADS`` threads of each compute unit add one product to each of their 64 sums.
     """

@@ -1,10 +1,7 @@
-"""Family of kernels for depthwise convolution and convolution in small groups: variants and launches.
+"""Family of kernels for depthwise convolution and convolution in small groups.
 
-See ``family.py``. The kernels support all three directions, and tensors of any strides. Offsets must be below
-2^31 bytes. If a tensor is larger, the samples are divided among several launches.
-
-If bwd-weights splits sums into parts, the workspace has one float32 gradient for each part. Otherwise the
-workspace is empty.
+The kernels support all three directions, and tensors of any strides. Tensors of more than 2^31 bytes need
+several launches.
 """
 
 from __future__ import annotations
@@ -50,12 +47,9 @@ _LARGEST_GROUP = 8
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return the options, see ``Family.options``. ``every`` has no effect, because this family always returns
-    all its options.
+    """Return the kernels with at most ``cap`` bytes of workspace, the fastest by estimate first.
 
-    The kernel "staged" reads each value of a tile once. The kernel "direct" reads each value once for each
-    tap. Estimated costs assume contiguous tensors. The workspace is enough for contiguous and channels-last
-    tensors.
+    ``every`` has no effect. The workspace is enough for contiguous and channels-last tensors.
     """
     item = ITEM_BYTES[dtype]
     found = []
@@ -93,9 +87,9 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches of an option, see ``Family.prepare``.
+    """Return the launches of the kernel ``variant``, or None (see ``Family.prepare``).
 
-    Also return None for groups of more than 8 channels or filters. The bias is contiguous.
+    Groups can have at most 8 channels and 8 filters. The bias is contiguous.
     """
     counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
     if counted is None:
@@ -132,7 +126,7 @@ def _launches(
     feature_strides: Strides,
     cap: int,
 ) -> Optional[list[LaunchWithCost]]:
-    """Return all launches except the reduction of bwd-weights, or None if the problem is not supported."""
+    """Return all launches except the reduction of bwd-weights, or None for an unsupported convolution."""
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     if max(inputs, outputs) > _LARGEST_GROUP or len(plain.kernel) > 3:
         return None

@@ -1,7 +1,4 @@
-"""Launches of grouped convolution for fwd and bwd-data.
-
-One launch computes up to 8 phases (see ``gather.py``) that need the same kernel.
-"""
+"""Launches of grouped convolution for fwd and bwd-data."""
 
 from __future__ import annotations
 
@@ -29,10 +26,10 @@ _PHASES = 8
 
 
 class GroupedGatherPhase(ctypes.Structure):
-    """One phase of a launch.
+    """One phase of a launch (see ``gather.py``).
 
-    ``size`` is the source's size in pixels. ``step`` is the source's strides in bytes. The phase writes
-    ``count`` positions, the first at byte ``target_first``. The phase needs ``blocks`` blocks in x and y.
+    ``size`` is the source's size in pixels. ``step`` has the source's strides in bytes. The phase writes
+    ``count`` positions, the first at byte ``target_first``. ``blocks`` has the number of blocks in x and y.
     """
 
     _fields_ = [
@@ -49,8 +46,6 @@ class GroupedGatherPhase(ctypes.Structure):
 
 
 class GroupedGatherArguments(ctypes.Structure):
-    """Arguments of a launch with ``phase_count`` phases."""
-
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
         ("phase_count", ctypes.c_int32),

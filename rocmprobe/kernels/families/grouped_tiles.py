@@ -1,7 +1,4 @@
-"""Tiles of grouped convolution: choice of the cheapest tile, and its kernel arguments.
-
-``source/grouped.hip`` describes how a block computes a tile.
-"""
+"""Choice of the cheapest tile for a grouped convolution, and its kernel arguments."""
 
 from __future__ import annotations
 
@@ -33,8 +30,10 @@ TILE_FIELDS: list[tuple[str, Any]] = [
 
 @dataclass(frozen=True)
 class SideStrides:
-    """Strides in bytes of source, weight and target, each for five dimensions. For bwd-weights, ``source`` is
-    the image and ``target`` is the feature."""
+    """Strides in bytes of source, weight and target, each for five dimensions.
+
+    For bwd-weights, the source is the image and the target is the feature.
+    """
 
     source: tuple[int, ...]
     weight: tuple[int, ...]
@@ -45,9 +44,10 @@ class SideStrides:
 class GroupedTile:
     """Shape of a tile.
 
-    The numbers of threads in x, y and groups are powers of two: ``x_bits``, ``y_bits`` and ``group_bits`` are
-    the exponents. Each thread computes ``repeats`` positions, in x if ``along_x``, else in y. ``staged`` is
-    True if a block first copies its values to shared memory.
+    Attributes:
+        x_bits, y_bits, group_bits: number of threads in x, in y and over groups, as exponents of 2.
+        repeats: number of positions per thread, in x if ``along_x``, else in y.
+        staged: True if a block first copies its values to shared memory.
     """
 
     x_bits: int
@@ -60,14 +60,17 @@ class GroupedTile:
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Number of positions in y and in x."""
+        """Number of output positions in y and in x."""
         width, height = 1 << self.x_bits, 1 << self.y_bits
         return (height, width * self.repeats) if self.along_x else (height * self.repeats, width)
 
 
 @dataclass(frozen=True)
 class LaunchWithCost:
-    """A launch, the bytes that its threads load and store (as if there were no caches), and its cost."""
+    """A launch with its estimated cost.
+
+    ``moved_bytes`` is the number of bytes that the threads load and store, ignoring caches.
+    """
 
     launch: Launch
     moved_bytes: int
@@ -97,9 +100,9 @@ def _tiles(
 def cheapest_tile(
     axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, item: int, outputs: int, weights: bool
 ) -> tuple[float, GroupedTile]:
-    """Return the lowest cost, and the tile that has this cost.
+    """Return (cost, tile) of the cheapest tile. ``weights`` is True for bwd-weights.
 
-    The cost is an estimate of the instructions for one plane. ``weights`` is True for bwd-weights.
+    The cost is an estimate of the instructions for one plane.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -207,7 +210,7 @@ def values_read(
 
 
 def count_inside_taps(axis: Axis, size: int) -> int:
-    """Count the pairs (written position, tap) in which the tap reads inside of the tensor."""
+    """Count the pairs (written position, tap) for which the tap reads inside of the tensor."""
     total = 0
     for tap in range(axis.taps):
         origin = axis.read_first + tap * axis.read_tap_step
@@ -218,11 +221,10 @@ def count_inside_taps(axis: Axis, size: int) -> int:
 
 
 def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
-    """Return True if neighbouring channels are closer together in memory than neighbouring positions of a
-    row."""
+    """Return True if neighbouring channels are closer in memory than neighbouring positions of a row."""
     return source[1] + target[1] < source[4] + target[4]
 
 
 def _staged_positions(axis: Axis, positions: int) -> int:
-    """Return the length of the range that a tile reads to write ``positions`` positions."""
+    """Return how many positions, including padding, a tile reads to write ``positions`` positions."""
     return (positions - 1) * axis.read_step + (max(axis.taps, 1) - 1) * axis.read_tap_step + 1

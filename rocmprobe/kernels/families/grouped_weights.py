@@ -1,7 +1,4 @@
-"""Launches of grouped convolution for bwd-weights.
-
-If a sum is split into parts, the launches write partial sums. A launch from ``reduction.py`` adds the parts.
-"""
+"""Launches of grouped convolution for bwd-weights."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4):
 
 
 class GroupedWeightsArguments(ctypes.Structure):
-    """Arguments of a launch. ``source`` is the image.
+    """Arguments of a launch for bwd-weights. ``source`` is the image.
 
-    ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``. Steps of ``target`` are in
-    bytes.
+    If ``is_partial`` is 1, ``target`` receives float32 partial sums ``[splits][values]``, else the gradient.
+    Steps of ``target`` are in bytes.
     """
 
     _fields_ = [
@@ -63,11 +60,10 @@ def launch_weights(
     most: int,
     alone: bool,
 ) -> LaunchWithCost:
-    """Return one launch of bwd-weights over some of the samples.
+    """Return the launch of bwd-weights for some of the samples.
 
-    The launch splits each sum into at most ``most`` partial sums, e.g. 4. ``before`` is the number of partial
-    sums that earlier launches write to the workspace. ``alone`` is True if this launch has all samples. Only
-    then can this launch write the gradient directly.
+    The launch splits each sum into at most ``most`` partial sums. ``before`` is the number of partial sums
+    from earlier launches. ``alone`` is True if this launch has all samples.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

@@ -1,4 +1,4 @@
-"""Launch that adds the partial results of several blocks in a fixed order."""
+"""Launch that adds the partial sums of several blocks in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DIMENSIONS = 5
 class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
-    ``target`` has ``sizes`` and ``strides`` (in elements). The index of the last dimension changes fastest.
-    ``multipliers`` and ``shifts`` replace divisions by the number of values per channel and by ``channels``
-    (see ``extents.reciprocal``).
+    ``target`` has ``sizes`` and ``strides`` (in elements), last dimension fastest. ``multipliers`` and
+    ``shifts`` replace divisions by the number of values per channel and by ``channels`` (see
+    ``extents.reciprocal``).
     """
 
     _fields_ = [
@@ -43,7 +43,7 @@ _GRADIENT = Pointer("target", "weight")
 
 
 def workspace_bytes(shape: Sequence[int], splits: int) -> int:
-    """Return the bytes of ``splits`` partial results of a tensor of ``shape``."""
+    """Return the bytes of ``splits`` float32 tensors of ``shape``."""
     return 4 * splits * prod(shape)
 
 
@@ -56,11 +56,11 @@ def launch(
     target: Pointer = _GRADIENT,
     has_bias: bool = False,
 ) -> Launch:
-    """Return the launch that adds ``splits`` partial results and writes the sum to ``target``.
+    """Return the launch that adds ``splits`` partial sums and writes the total to ``target``.
 
-    The partial results are contiguous float32 ``[splits][values]`` at byte ``workspace_offset`` of the
-    workspace. The target has ``shape``, ``strides`` (in elements) and the dtype of the module. The target has
-    at most 5 dimensions and 2^31 - 1 values. A bias has one value for each index of the second dimension.
+    The partial sums are float32 ``[splits][values]`` at byte ``workspace_offset`` of the workspace. The
+    target has at most 5 dimensions and 2^31 - 1 values. ``strides`` are in elements. A bias has one value for
+    each index of the second dimension.
     """
     values = prod(shape)
     merged = _merged(shape, strides)
@@ -89,10 +89,7 @@ def launch(
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (size, stride) of each dimension larger than 1.
-
-    Merge neighbouring dimensions that one stride can describe.
-    """
+    """Return (size, stride) of each dimension larger than 1, with adjacent dimensions merged if possible."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides):
         if size == 1:

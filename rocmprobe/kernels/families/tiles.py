@@ -10,10 +10,9 @@ from rocmprobe.kernels.families.extents import DISPLACEMENTS, TAP_BITS
 
 @dataclass(frozen=True)
 class Tile:
-    """The part of the result that one block computes.
+    """The part of a matrix product that one block computes.
 
     Attributes:
-        name: name of the tile, which is part of the name of a variant.
         rows, columns: size of the tile in the result.
         depth: number of products that each step adds to a sum.
         share: approximate fraction of vector instructions that are multiply-adds
@@ -32,9 +31,8 @@ class Tile:
     def holds(self, taps: Iterable[int], tap_steps: Iterable[int]) -> bool:
         """Return True if the tile supports these taps.
 
-        ``taps`` has the number of taps in each dimension. ``tap_steps`` has the number of positions from one
-        tap to the next in each dimension. Most tiles support at most 31 taps, summed over the dimensions. A
-        wide tile limits only the distance from the first to the last tap (``DISPLACEMENTS``).
+        ``taps`` has the number of taps in each dimension. ``tap_steps`` has the distance between neighbouring
+        taps in each dimension, in positions.
         """
         if not self.wide:
             return sum(taps) <= TAP_BITS

@@ -4,7 +4,7 @@ A row of the product is a filter of a group. A column is a channel of the group 
 has one term for every pixel (position of the feature) in every sample.
 
 The first launch writes a table of pixels. The table covers a few samples (a period), and is reused for later
-samples. If sums are split, the last launch adds the parts in a fixed order.
+samples.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 class WeightsTableArguments(ctypes.Structure):
     """Arguments of the kernel that writes the table of pixels. Steps are in bytes.
 
-    ``pixels`` is the address of the table, ``period`` the number of its entries. An entry has the offset of
-    the pixel in the feature, the offset of its first tap in the image, and a bit for each tap inside of the
-    image. Wide tiles need a second table at ``corners``, with the image position of each first tap. For other
-    tiles, ``corners`` is null.
+    An entry of the table has the offset of a pixel in the feature, the offset of the first tap in the image,
+    and a bit for each tap inside the image. Only wide tiles use ``corners``, the image positions of the first
+    taps.
     """
 
     _fields_ = [
@@ -72,12 +71,11 @@ class WeightsTableArguments(ctypes.Structure):
 
 
 class WeightsArguments(ctypes.Structure):
-    """Arguments of the kernel that computes the product. Steps are in bytes.
+    """Arguments of the kernel that computes the matrix product. Steps are in bytes.
 
-    ``depth`` is the number of pixels of the chunk. ``split_depth`` is the number of pixels in a part of a
-    sum. ``divisors`` has the numbers of taps in a channel, a plane and a line. ``multipliers`` and ``shifts``
-    replace divisions by these numbers (see ``extents.reciprocal``). ``target`` is the gradient, or float32
-    ``[splits][values]`` in the workspace if ``is_partial``.
+    ``depth`` is the number of pixels of the launch, ``split_depth`` the number of pixels of a partial sum.
+    The kernel divides by ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``). If
+    ``is_partial`` is 1, ``target`` receives float32 partial sums ``[splits][values]``, else the gradient.
     """
 
     _fields_ = [
@@ -125,7 +123,6 @@ class WeightsTile(Tile):
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel in the module."""
         return f"weights_gemm_{self.name}"
 
 
@@ -162,12 +159,12 @@ class Sizes:
         return self.period_samples * self.windows
 
     def blocks(self, tile: WeightsTile) -> int:
-        """Return the number of blocks for one group and one part of the sums."""
+        """Return the number of blocks for one group without a split."""
         return -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
 
 
 def fits(tile: WeightsTile, plain: Geometry) -> bool:
-    """Return True if a kernel of this tile can compute the problem."""
+    """Return True if a kernel of this tile can compute the convolution."""
     sizes = Sizes.of(plain)
     if max(plain.groups, -(-sizes.rows // tile.rows)) > GRID:
         return False
@@ -178,9 +175,9 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """Return the number of parts of each sum, at least 1. Split sums use at most ``busy_blocks`` blocks.
+    """Return the number of partial sums into which to split each sum, or 1 for no split.
 
-    Split sums need at most ``cap`` bytes of workspace.
+    A split uses at most ``busy_blocks`` blocks and ``cap`` bytes of workspace.
     """
     sizes = Sizes.of(plain)
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows
@@ -213,7 +210,7 @@ def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
 
 
 def chunks_of_dense(plain: Geometry, dtype: str) -> int:
-    """Return the number of launches that all samples need if image and feature are contiguous."""
+    """Return the number of launches for a contiguous image and feature."""
     dense = shapes(plain)
     samples = chunk(plain, dtype, *(Strides.of(contiguous(dense[name])) for name in ("image", "feature")))
     return -(-plain.batch // samples) if samples else 1
@@ -230,8 +227,7 @@ def prepare(
     feature: Strides,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches, or None if the kernels cannot address the problem or need more than ``cap``
-    bytes."""
+    """Return the launches, or None if the kernels cannot address a tensor or need more than ``cap`` bytes."""
     samples = chunk(plain, dtype, image, feature)
     if samples < 1 or not fits(tile, plain):
         return None

@@ -1,8 +1,6 @@
 """Code that each Python below ``rocmprobe exec`` or ``rocmprobe shapes`` runs before its program begins.
 
-Python imports this file because its folder comes first in PYTHONPATH. The code installs a finder for torch,
-removes the folder from ``sys.path`` and imports the user's sitecustomize. Any version of Python can run this
-file, even without the packages that rocmprobe requires. So the code must work in all versions. It imports
+The code must work in every version of Python, without the packages that rocmprobe requires. It imports
 rocmprobe only after torch.
 """
 
@@ -17,7 +15,7 @@ _executed = []  # type: list
 
 
 class _TorchFinder:
-    """Finder that finds torch through the other finders, and calls ``_prepare`` after torch was executed."""
+    """Import finder that calls ``_prepare`` as soon as torch is imported."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -55,10 +53,7 @@ def _follow(loader):
 
 
 def _prepare(torch):
-    """Apply the configuration in this process. If this fails, end the process.
-
-    Without the configuration, the program could hang the GPU.
-    """
+    """Apply the configuration to this process. If this fails, end the process."""
     try:
         if sys.version_info < _OLDEST:
             raise RuntimeError("Python " + sys.version.split()[0] + " is too old, 3.9 is the oldest")
@@ -67,6 +62,7 @@ def _prepare(torch):
 
         prepare(torch)
     except Exception as error:
+        # Without the configuration, the program could hang the GPU.
         _give_up(error)
 
 
