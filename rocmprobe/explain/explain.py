@@ -434,7 +434,7 @@ def _without_cause(
     stops = next((each.says for each in weighed.refused if each.stops), None)
     if meaning and not (meaning.general and stops):
         return _by_meaning(meaning)
-    if stops:
+    if stops and structure.error is None:
         return f"The log does not tell why; but by the facts {stops}.", unknown
     error = structure.error
     if error is None and structure.python_owner:

@@ -409,8 +409,9 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "apt",
         re.compile(r"^E: (?:Unable to locate|Failed to fetch|The repository)|has no installation candidate"),
-        "apt finds no such package in its sources: the sources in /etc/apt/sources.list.d must name this "
-        "release of the system. Correct them, then `sudo apt update`.",
+        "apt finds no such package. `apt-cache search NAME` shows if it has another name in this release "
+        "(ROCm's packages changed theirs); if nothing is found, the sources in /etc/apt/sources.list.d must "
+        "name this release of the system.",
     ),
     (
         "dnf", re.compile(r"^Error: Unable to find a match"),
@@ -419,9 +420,9 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "the package manager", re.compile(r"nothing provides .{0,160}needed by"),
-        "The repository that has the missing package is not enabled: find it in the distribution's package "
-        "search and enable it (openSUSE: devel:languages:..., Fedora and RHEL: EPEL, CRB), then install "
-        "again. Do not break the dependency.",
+        "Search for the missing package: it is in a repository that is not enabled (openSUSE: "
+        "devel:languages:..., Fedora and RHEL: EPEL, CRB), or has another name in this distribution, "
+        "which is a mistake of the package that needs it. Do not break the dependency.",
     ),
     (
         "uv", re.compile(r"No solution found when resolving"),

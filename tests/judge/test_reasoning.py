@@ -772,6 +772,8 @@ class TestSayingLess:
              "Kernel module"),
             ("CMake Error at /opt/rocm/lib/cmake/hip/hip-config.cmake:80 (message):\n  but not all the files "
              "it references.", "link of the right name"),
+            ("Can't locate File/Which.pm in @INC (you may need to install the File::Which module)",
+             "libfile-which-perl"),
             ("gcc: fatal error: cannot execute 'cc1plus': execvp: No such file or directory",
              "build-essential"),
             ("Error: Failed to download metadata for repo 'x': Curl error (6): Couldn't resolve host name",
