@@ -229,14 +229,17 @@ def status() -> dict[str, dict[str, Any]]:
     - ``calls``: number of directions that each algorithm computed (a backward has up to two directions)
     - ``native``: number of convolution calls that were left to PyTorch, by reason
     - ``pytorch``: number of forward calls that PyTorch's own kernels computed, by layer
-    - ``own_kernels``: "used" or the reason against rocmprobe's own kernels, for each GPU and dtype checked so
-      far (e.g. "cuda:0 float32")
+    - ``own_kernels``: "used", or the reason why rocmprobe's own kernels are not used. The keys are the GPUs
+      and dtypes checked so far, e.g. "cuda:0 float32".
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 
 
 def forget() -> None:
-    """Forget the chosen algorithms and the checks of own kernels in this process. Keep the plan file."""
+    """Forget the algorithms chosen in this process, and whether rocmprobe's own kernels can be used.
+
+    Keep the plan file.
+    """
     plan_file.forget()
     own_kernels.forget()
     forget_prepared()

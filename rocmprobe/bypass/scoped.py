@@ -93,7 +93,7 @@ _users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 
 
 class _Patched:
-    """Base class of the derived classes of patched modules."""
+    """Mixin for the classes of patched modules."""
 
     _bypass_interceptor: ScopedInterceptor
     _bypass_former: Any
@@ -174,7 +174,7 @@ def _restore(model: torch.nn.Module) -> None:
 
 
 def _patched_class(module: torch.nn.Module) -> type:
-    """Return the class of ``module``, without the class that PyTorch generates for a parametrised module."""
+    """Return the class of ``module``, or for a parametrised module, its class before parametrisation."""
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
 

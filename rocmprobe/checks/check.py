@@ -24,14 +24,16 @@ class Requires:
     - ``below``: checks under the setting ``default``
     - ``outside``: checks under ``default``, required only if the dependent check's setting computes
       convolution without the vendor library
-    - ``beside``: checks under ``default``, or under ``vendor-off`` or ``by-layer`` if the dependent check's
-      setting turns off the vendor library or is ``by-layer``
+    - ``beside``: checks under ``default``. If the dependent check's setting is ``by-layer``, checks under
+      ``by-layer`` instead. If another setting turns off the vendor library, checks under ``vendor-off``.
     - ``float32``: checks in float32 under the dependent check's setting
     - ``autocast``: checks under the dependent check's setting, required in all dtypes but float32
-    - ``convolution``: required directions of the first convolution problem: "every", "own" (the dependent
-      check's direction), "fwd", or "" for no direction
+    - ``convolution``: directions of convolution that must pass: "every", "own" (the dependent check's
+      direction), "fwd", or "" for none. Only one problem is required: the first in the dependent check's
+      dtype, or the first of all if no problem has this dtype.
 
-    Other required checks have the dependent check's dtype, or float32 for integers and for the driver capi.
+    Checks in ``below``, ``outside`` and ``beside`` must pass in the dependent check's dtype. If the dependent
+    check computes with integers or uses the driver capi, they must pass in float32.
     """
 
     below: tuple[str, ...] = ()
@@ -64,11 +66,13 @@ class LibraryLayer:
 class Explanation:
     """Text of the finding for a failed check.
 
-    - ``rung``: group of checks that tests the software layer to blame by default
+    - ``rung``: name of a group of checks. The software layer that this group tests is blamed, unless the
+      evidence shows another layer.
     - ``advice``: what to do if no setting avoids the failure
-    - ``general``: True if advice about a known cause replaces ``advice``
+    - ``general``: True if the finding gives a known cause's own advice, instead of ``advice``, when error
+      messages show this cause
     - ``needed``: False if PyTorch programs do not call the tested operation themselves
-    - ``wrong``: cause of incorrect results if the evidence shows no cause
+    - ``wrong``: cause to report if every failure is an incorrect result and no error message shows a cause
     """
 
     subject: str

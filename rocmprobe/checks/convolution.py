@@ -108,7 +108,10 @@ def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computa
 
 
 def _on_integers(problem: Problem, direction: str, guarantee: str, draw: partial[Named]) -> Computation:
-    """Return a computation with exact results, or exact after rounding if transforms are allowed."""
+    """Return a computation whose results must be exact integers.
+
+    If transforms are allowed, results are rounded to integers before the comparison.
+    """
     measure = partial(unequal, nearest=True) if guarantee == TRANSFORMS else unequal
     return Computation(
         draw, call_of(problem, direction), (measure,), {"": {"unequal": 0}}, layout=layout(problem)
@@ -130,12 +133,18 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
 
 
 def _parts(problem: Problem, direction: str, guarantee: str) -> int:
-    """Return the number of partial sums that a kernel can round to the dtype (1 without rounding)."""
+    """Return the number of partial sums that a kernel can round to half precision before adding them.
+
+    Return 1 if the dtype is not half precision, or if ``guarantee`` is ``numerics.SUMS``.
+    """
     return problem.parts(direction) if problem.dtype in _HALF and guarantee != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
-    """Return the computation that failed in ``outcome``, or the float tier if no result was wrong."""
+    """Return the computation that failed in ``outcome``.
+
+    If no result was wrong, return the computation on random operands.
+    """
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
     guarantee = str(numerics.get("owed", SUMS))

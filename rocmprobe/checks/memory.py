@@ -101,7 +101,7 @@ def _bytes(tensor: Any) -> int:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Upper bounds, in bytes, of a convolution's memory without operands and results."""
+    """Upper bounds of the memory, in bytes, that a convolution uses in addition to operands and results."""
 
     forward: int
     backward: int

@@ -1,4 +1,8 @@
-"""Check of the largest batch that fits into memory, to within 1/8."""
+"""Check that searches for the largest batch that fits into memory.
+
+The search ends at the latest when the largest batch that fitted and the smallest batch that did not fit
+differ by at most 1/8.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 Each operator is tested in each dtype, forward and gradient, against fp64 on the CPU. A result is correct if
 it is close to the exact result for slightly changed inputs. This criterion is called mixed forward and
-backward stability (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). The limit for an element
-therefore grows with the change of the element when the inputs change by one unit roundoff.
+backward stability (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). Therefore the reference is
+also computed for inputs changed by one unit roundoff. The more an element of the reference changes, the
+larger is its error limit.
 
 Functions whose source ``rocmprobe repro`` prints follow the rules in ``tools/computation.py``.
 """
@@ -102,7 +103,7 @@ def draw_samples(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
 def perturb(sample: Any, roundoff: float, seed: int) -> Any:
     """Return the sample in fp64, with each floating-point number multiplied by a random factor near 1.
 
-    The factor differs from 1 by 0.5 to 1 times ``roundoff``.
+    The factor is 1 plus or minus a random number between ``roundoff / 2`` and ``roundoff``.
     """
     import torch
 

@@ -142,7 +142,11 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return the computation of convolution and ReLU in one operator of ``library`` (separate if "")."""
+    """Return a computation that calls the operator of ``library`` for convolution with ReLU.
+
+    If ``add`` is True, the operator also adds a tensor. If ``library`` is "", the computation calls separate
+    PyTorch operators instead.
+    """
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:
         shapes["summand"] = (2, 6, 8, 8)

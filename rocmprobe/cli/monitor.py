@@ -112,7 +112,8 @@ class Watched:
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
     """Show the sensors of the machine below ``root`` every ``interval`` seconds, until Ctrl-C or SIGTERM.
 
-    On a terminal, show a live table. Elsewhere, print plain lines, or only append to ``csv_file``.
+    On a terminal, show a live table. Elsewhere, print plain lines, or print nothing if ``csv_file`` is given.
+    In both cases, append the readings to ``csv_file`` if given.
 
     Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` cannot be written, or is not
     from `rocmprobe monitor`. Raise CannotWrite if a later write fails.

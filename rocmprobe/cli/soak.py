@@ -118,7 +118,9 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
 
 
 def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
-    """Return the setting ``name`` from ``expected``, or None if the setting is the same in every run.
+    """Return the setting ``name`` from ``expected`` if the setting is derived, else None.
+
+    A derived setting has variables or layers that a run chose.
 
     Raise BadInput if a soak cannot run under this setting.
     """

@@ -74,7 +74,9 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 
 
 def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
-    """Return the recommended setting from ``expected``, or None if the setting is the same in every run.
+    """Return the recommended setting of ``expected`` if the setting is derived, else None.
+
+    A derived setting has variables or layers that a run chose.
 
     Raise BadInput if the setting has variables or layers that rocmprobe never chooses.
     """

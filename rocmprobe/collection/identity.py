@@ -28,7 +28,7 @@ _MOST_GPUS = 64
 
 
 class Question(NamedTuple):
-    """A question that tests answer, e.g. whether float32 convolution works under the setting ``default``.
+    """A question to test, e.g. whether float32 convolution works under the setting ``default``.
 
     ``caller`` is the driver, "torch" or "capi".
     """
@@ -69,7 +69,10 @@ class System(NamedTuple):
 
 
 class MachineIdentity(NamedTuple):
-    """Properties that distinguish machines. With a label, kernel, driver and GPU details are left out."""
+    """Properties that distinguish machines.
+
+    If the machine has a label, the kernel, the driver and some facts of the GPUs are left out.
+    """
 
     label: str
     gpus: tuple[tuple[str, ...], ...]

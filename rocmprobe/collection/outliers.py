@@ -1,8 +1,8 @@
 """Machines whose results differ from those of equal machines, and facts that can explain this.
 
-Machines are equal if they have the same chip and software stack. An outlier differs from the majority, which
-has at least ``FEWEST`` machines and the fraction ``SHARE`` of all. Machines with changing results are no
-outliers.
+Machines are equal if they have the same chip and software stack. An outlier differs from the majority. A
+majority has at least ``FEWEST`` machines, and at least the fraction ``SHARE`` of the machines with a result.
+Machines with changing results are no outliers.
 """
 
 from __future__ import annotations

@@ -136,10 +136,10 @@ def _line(record: Any) -> bytes:
 
 
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
-    """Return the bundle at ``path``. Raise Refused if the bundle is not accepted.
+    """Return the bundle at ``path``. Raise Refused if the bundle is invalid.
 
-    ``partial`` allows an incomplete run. ``accepted`` allows findings that an older rocmprobe made, for a
-    bundle that a repository already has.
+    ``partial`` allows an incomplete run. Set ``accepted`` for a bundle that is already in a repository. The
+    findings in this bundle are then not checked if an older rocmprobe made the bundle.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")

@@ -118,7 +118,10 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 
 
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the recommendations for all dtypes, and those for a single dtype that differ."""
+    """Return the recommendations for all dtypes, and some for a single dtype.
+
+    A recommendation for a single dtype is returned if it is for training and names another setting.
+    """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}
     for each in table["configurations"]:

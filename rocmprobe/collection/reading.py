@@ -70,7 +70,10 @@ class Simulated(Refused):
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct type with the fields ``names`` of ``kind``. ``types`` adds or overrides fields."""
+    """Return a struct type with only those fields of ``kind`` that are in ``names``.
+
+    ``types`` adds or overrides fields.
+    """
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
     return msgspec.defstruct(kind.__name__, fields)

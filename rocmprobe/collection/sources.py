@@ -61,8 +61,8 @@ def _refused(name: str, reason: str) -> Source:
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
     """Yield the files behind ``names``, which are files, folders, archives or patterns.
 
-    If ``by_folder``, the name of a folder is the machine's label: the first folder inside a folder or
-    archive, or the folder of a file.
+    If ``by_folder``, machines are labelled by folder. The label of a file in a folder or archive is the
+    outermost folder inside, or else the name of the file. A file in ``names`` is labelled by its own folder.
     """
     for name in names:
         if os.path.exists(name):

@@ -140,7 +140,7 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state, preferably one that proves success or failure."""
+    """Return the worst of the states that prove success or failure, or else the worst state."""
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # An aborted run proves nothing about the device, but a death of the machine does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
@@ -287,13 +287,13 @@ class StackPage:
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """Names of the settings whose environment variables were chosen on each machine."""
+        """Names of the settings whose environment variables are chosen for each machine individually."""
         asked = {cell.question.setting for cell in self.cells}
         return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
-        """Recommendations, starting with those of most machines."""
+        """Recommendations, sorted by the number of machines that they come from, the largest first."""
         found: dict[str, tuple[Recommended, list[Answer]]] = {}
         for answer in self.backing.answers:
             if answer.recommended:

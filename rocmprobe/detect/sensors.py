@@ -1,6 +1,7 @@
 """Sensor readings of AMD GPUs and of the CPU, from hwmon and sysfs.
 
-Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst. gpu_metrics:
+Format of the sensor files: linux Documentation/hwmon/sysfs-interface.rst and
+Documentation/gpu/amdgpu/thermal.rst. Format of the file gpu_metrics: linux
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
 """
 

@@ -145,7 +145,10 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """Return the integer in ``text``, e.g. "12" or "0xc", or None if it is not from 0 to 2**64 - 1."""
+    """Return the integer in ``text``, e.g. "12" or "0xc".
+
+    Return None if ``text`` is not an integer from 0 to 2**64 - 1.
+    """
     try:
         value = int((text or "").strip(), 0)
     except ValueError:

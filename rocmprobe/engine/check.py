@@ -238,8 +238,8 @@ def _words(run: str) -> str:
 def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
     """Return the setting ``name`` for the backend of ``target``. ``torch`` is the version of PyTorch.
 
-    If only a run can choose the environment variables of the setting, take them from ``results``. Raise
-    BadInput if the setting is unknown or ``results`` lack these variables.
+    A run chooses the environment variables of some settings. Take these variables from ``results``. Raise
+    BadInput if ``results`` lack the variables, or if the setting is unknown.
     """
     found = results.setting(name) if results else None
     if found and found.derived:

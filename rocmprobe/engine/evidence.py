@@ -113,7 +113,7 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """From now on, store only a call that does not return."""
+        """Ignore all further calls, except a call that never returns."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:

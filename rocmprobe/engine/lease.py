@@ -45,7 +45,7 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """True if the process runs, or could run in another container."""
+        """True if the process runs. A process in another PID namespace counts as running."""
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
 

@@ -87,9 +87,9 @@ class Budgets:
     - ``measure``: duration of a throughput measurement
     - ``starts``: duration of repeated cold and warm starts
     - ``soak``: duration of a soak
-    - ``hangs``, ``crashes``: number under a setting after which its other cases are blocked
+    - ``hangs``, ``crashes``: after so many hangs or crashes under a setting, its other cases are blocked
     - ``sweep_mb``: memory in MiB that the search for the largest batch can fill on a CPU
-    - ``tries``: 1 turns off retries and the test of the device after a failure
+    - ``tries``: if 1, no new process is started to retry a failed case or to test the device
     """
 
     start: float

@@ -76,7 +76,7 @@ def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
-    """Sort cases for execution: dependencies first, and checks that can stop the machine last."""
+    """Sort cases for execution. Dependencies come first. Checks that can freeze the machine come last."""
     checks = list(CHECKS)
     trials: dict[str, int] = {}
     for case in asked:
@@ -149,8 +149,9 @@ def _sweep(
 
 
 def _small(problem: Problem) -> Problem:
-    """Shrink ``problem`` to at most two images of 28x28 pixels, or of the filter's size if the filter is
-    larger.
+    """Shrink ``problem`` to at most two images, with at most 28 pixels along each axis.
+
+    If the filter covers more than 28 pixels of an axis, shrink the axis to the size of the filter instead.
     """
     # A smaller problem saves time, and the same kernel runs.
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
@@ -203,7 +204,11 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's problems if ``purpose`` allows them, else the default problems of the level."""
+    """Return the problems for a check. ``purpose`` is the value of ``Request.problems``.
+
+    The user's problems replace the default problems, except for "gradients", "gradient-flow" and "kinds". For
+    "matrix", return () if the user gave problems. If ``few``, return only the heaviest of the user's shapes.
+    """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
     elif options.shapes and few:

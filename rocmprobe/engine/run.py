@@ -414,7 +414,10 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the link ``recommended`` to ``folder`` if the run is complete and next to the link ``latest``."""
+    """Point the link ``recommended`` to ``folder`` if the run is complete.
+
+    Do nothing if the parent of ``folder`` does not contain the link ``latest``.
+    """
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 

@@ -210,7 +210,7 @@ class Trials:
         )  # fmt: skip
 
     def _start_up(self, case: Case) -> Outcome:
-        """Run cold and warm starts in turn."""
+        """Run ``case`` in new processes, alternately with empty (cold) and with filled (warm) databases."""
         cold: list[Outcome] = []
         warm: list[Outcome] = []
         ends = time.monotonic() + self._budgets.starts
@@ -387,7 +387,10 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _answer_before_yardstick(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return ``answer``, or the earlier answer if only the timing of reference operations failed."""
+        """Return the child's preliminary answer if ``phase`` is "yardstick" (timing of reference operations).
+
+        In other phases, or if there is no preliminary answer, return ``answer``.
+        """
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer

@@ -61,8 +61,8 @@ def caches_of(
 ) -> Optional[Caches]:
     """Return the caches of a configuration, or None if programs use the user's caches.
 
-    If the user set a cache variable (a key of ``OWN_FOLDERS``), this cache is a subfolder of the user's
-    folder. If ``clean``, the user's cache variables are ignored.
+    For each variable of ``OWN_FOLDERS`` that the user set, the cache is in a subfolder of the user's folder.
+    If ``clean``, the user's cache variables are ignored.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None

@@ -160,7 +160,10 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Return why ``words`` would not import rocmprobe's sitecustomize, or "" if no reason is known."""
+    """Return why a Python that the command ``words`` starts would not import rocmprobe's sitecustomize.
+
+    Return "" if no reason is known. ``depth`` is the number of commands around ``words``, e.g. ``env``.
+    """
     if not words or depth > _DEEPEST:
         return ""
     name = os.path.basename(words[0])
@@ -245,7 +248,10 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _parse_env_option(word: str) -> tuple[str, str]:
-    """Return (letter, text after it) of the first of env's options i, u, C, a and S, else ("", "")."""
+    """Find the first of env's options i, u, C, a and S in ``word``.
+
+    Return (letter, text after the letter), or ("", "") if ``word`` has none of these options.
+    """
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

@@ -39,7 +39,7 @@ class Conditions:
         flags: flags of ``torch.backends``.
         torch: version of torch that the flags are for, or "" for every version.
         pytorch_layers: device types on which PyTorch's own kernels compute a layer, keyed by layer.
-        environment: name of the Python environment in the run.
+        environment: name of the Python environment that the run selected with ``--python``, or "".
         python: interpreter of this environment.
         caches: caches of the configuration, or None for the user's caches.
     """
@@ -75,7 +75,10 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command`` with a first word "python" replaced by the environment's interpreter."""
+        """Return ``command`` for the Python environment.
+
+        If the first word is "python", "python3" or "python3.X", replace it by the environment's interpreter.
+        """
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
 
@@ -99,7 +102,8 @@ def conditions(
     "always" (on every device) or "never".
 
     Raises BadInput if the results cannot be used, or if the setting needs a change of the program itself. If
-    the results recommend nothing, "always" returns only the bypass, and other values raise BadInput.
+    ``setting`` is empty and no configuration is recommended, return only the bypass for "always", and raise
+    BadInput for "auto" and "never".
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -202,7 +206,7 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
 def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
     """Return the environment variables of a configuration.
 
-    Raise BadInput for a variable that no setting sets.
+    Raise BadInput if the configuration contains a variable that rocmprobe never sets.
     """
     variables = dict(configuration.env)
     for name, value in variables.items():

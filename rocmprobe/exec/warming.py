@@ -98,7 +98,7 @@ class ConfiguredDevice:
 def configured_device(
     profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
 ) -> ConfiguredDevice:
-    """Return the device that was tested in the results, under the configuration of ``rocmprobe exec``.
+    """Return the device that the run tested, with the configuration that ``rocmprobe exec`` would use.
 
     ``limit`` is the time limit of a first call in seconds. Raise BadInput if the results cannot be used or
     are from another machine. Raise NothingToTest if the device or torch is missing, or if the configuration
@@ -169,7 +169,7 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 
 
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
-    """Return a case for each direction of a problem that the program computed.
+    """Return a case for each problem and each direction that the program computed.
 
     If the program computed no direction of a problem, return cases for all directions.
     """

@@ -19,8 +19,8 @@ _LONGEST = 100
 class BuildError:
     """First error of a build.
 
-    ``of_amd`` is True if a line names AMD's GPUs or their software. If no line does, ``of_amd`` is False
-    after a source file that the compiler refused, and None after other errors.
+    ``of_amd`` is True if a line of the log names AMD's GPUs or their software. In a log without such a line,
+    ``of_amd`` is False if the compiler refused a source file, and None after any other error.
     """
 
     line: int

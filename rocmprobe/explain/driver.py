@@ -15,7 +15,7 @@ def kernel_assertion(context: LogContext) -> Iterator[Inference]:
 
     Infer nothing if the log shows a failure with another cause.
 
-    Source: Linux, WARN_ON, whose line has the source file.
+    Source: Linux, WARN_ON, which prints the source file of the assertion.
     """
     if context.fatal_besides("kernel-driver-regression"):
         return

@@ -34,7 +34,10 @@ class ErrorMeaning:
 
 @dataclass(frozen=True)
 class FoundError:
-    """Line of a log with the meaning of its error. ``general`` is true if it tells only whose error it is."""
+    """Line of a log with the meaning of its error.
+
+    ``general`` is True if the meaning only says which software failed.
+    """
 
     line: int
     says: str
@@ -51,14 +54,15 @@ def meanings() -> tuple[ErrorMeaning, ...]:
 
 @cache
 def _any_row(of: str) -> re.Pattern[str]:
-    """Return one pattern that combines the patterns of all rows of the kind ``of``."""
+    """Return one pattern for all rows of data/errors.toml whose field ``of`` has this value, e.g. "amd"."""
     return re.compile("|".join(f"(?:{row.pattern})" for row in meanings() if row.of == of))
 
 
 def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
-    """Return the meaning of an error in ``lines``, from the first matching row of the kind ``of``, or None.
+    """Return the meaning of an error in ``lines``, or None if no row of data/errors.toml matches.
 
-    If several lines match the row, use the last line.
+    Use only rows whose field ``of`` has this value, e.g. "amd". Of these rows, the first that matches a line
+    counts. If several lines match the row, use the last line.
     """
     any_row = _any_row(of)
     searched = [line for line in lines if any_row.search(line.text)]

@@ -163,7 +163,7 @@ _ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([^\s`,;'\"]+)")
 
 
 def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
-    """Return ``advice`` without the sentences whose variables ``env`` already has, with the same values.
+    """Return ``advice`` without each sentence whose assignments (NAME=VALUE) are all in ``env`` already.
 
     If a sentence was dropped, the result begins with a note that names its variables.
     """
@@ -183,7 +183,8 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
     """Return the meaning of the log's error from data/errors.toml.
 
-    If the table has none, return the error of the program itself, or None.
+    If no row of the table matches, return the last error if the program itself caused the error and the log
+    is not about Triton. Otherwise return None.
     """
     lines = [line for line in log.lines if line.number not in structure.excused]
     found = find_error((line for line in lines if not is_warning(line.text)), "amd")
@@ -210,8 +211,9 @@ _CODE_OF_TORCH = re.compile(r"torch\.|rocmprobe\.bypass")
 
 
 def without_torch(advice: str, about: re.Pattern[str] = _ABOUT_TORCH) -> str:
-    """Return ``advice`` without the sentences that match ``about``. Without other sentences,
-    advise ``rocmprobe run``.
+    """Return ``advice`` without the sentences that match ``about``.
+
+    If no sentence remains, return the advice to use ``rocmprobe run``.
     """
     kept = [sentence for sentence in _FULL_STOPS.split(advice) if not about.search(sentence)]
     if kept and kept[0].startswith(_IF_SO):
@@ -260,8 +262,8 @@ def _best_layer(
     """Return the layer with the largest share, or None if no cause has a layer.
 
     Each cause's share is divided among the layers to which its evidence belongs. Without evidence, as for
-    ``unknown``, the share counts for the layer that reports the failure. If only the parts of a layer
-    together reach _ANSWER, the layer gets the sum of their shares.
+    ``unknown``, the share counts for the layer that reports the failure. If a layer and its parts each have
+    less than ``_ANSWER``, but together at least ``_ANSWER``, the layer gets the sum of these shares.
     """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:

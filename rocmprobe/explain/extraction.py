@@ -375,10 +375,12 @@ _MODULE = re.compile(r"\s*Module \S+ (?:from|without|with build-id)\b")
 
 
 def _excused(lines: Collection[Line]) -> frozenset[int]:
-    """Return the line numbers of tracebacks that belong to a warning, after which the program continues, and
-    of the list of modules in a core dump.
+    """Return the numbers of lines that only look like a failure.
 
-    Include a traceback at the end only after a colon, or with a warning in its first line.
+    These are the tracebacks of warnings, and the list of modules in a core dump.
+
+    If the log ends with the traceback of a warning, include this traceback only in two cases: the line before
+    it ends with a colon, or its first line is marked as a warning.
     """
     found = {line.number for line in lines if _MODULE.match(line.text)}
     last: set[int] = set()
@@ -412,9 +414,9 @@ _PIP = re.compile(
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
-    """Return the line numbers of pip's dependency conflicts.
+    """Return the line numbers of pip's dependency conflicts if they are not the failure.
 
-    Return an empty set if no later line reports a failure or shows that a program ran.
+    Return an empty set if only pip's usual output, without a failure, follows the last conflict.
     """
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])

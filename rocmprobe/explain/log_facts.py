@@ -298,8 +298,8 @@ def merge_and_derive(given: Facts, found: Facts) -> Facts:
 
     The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
     The name of the card gives the true ISA, if only one chip is sold under that name. If the true ISA is
-    still unknown and no override is set, the effective ISA becomes the true ISA. Targets that overrides often
-    name are excepted.
+    still unknown, the effective ISA becomes the true ISA, except in two cases: an override is set, or the
+    effective ISA is a common value of an override (``_PRETENDED``).
     """
     facts = over(given, found)
     env = facts.env
@@ -456,7 +456,11 @@ def log_of(results: Results) -> Log:
 
 
 def facts_of_results(results: Results) -> Facts:
-    """Return the facts of the tested machine and the way in which the first failure ended."""
+    """Return the facts of the tested machine.
+
+    The fact ``exit`` says how the failed test of the lowest layer ended, e.g. "hang". If no test failed,
+    ``exit`` is "none".
+    """
     failing = _failing(results)
     found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
     # A run names its GPU to the trials, whichever is the first.

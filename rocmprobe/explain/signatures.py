@@ -1,4 +1,4 @@
-"""Evidence of log lines for causes: the rows of ``data/signatures.toml``, which explains them."""
+"""Signatures: patterns of log lines that are evidence for causes. ``data/signatures.toml`` has the rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Signature:
 class Rule:
     """Joint evidence of signatures and situations.
 
-    The rule applies if every word of ``when`` is present. "not-WORD" requires that WORD is absent.
+    Each word of ``when`` is a situation, or the name or kind of a signature. The rule applies if every word
+    was found. "not-WORD" requires that WORD was not found.
     """
 
     when: tuple[str, ...]

@@ -33,8 +33,9 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 class Assessment:
     """The outcomes that decide whether a setting works for a dtype and a purpose (training or inference).
 
-    ``against`` are the failures in ``counted``. ``unproven`` are failures under another setting that runs the
-    same code, and convolutions to which the setting does not apply.
+    ``counted`` are these outcomes, and ``against`` are the failures among them. ``unproven`` has failures
+    under another setting, if that setting runs the same code. ``unproven`` also has convolutions to which
+    ``setting`` does not apply.
     """
 
     setting: Setting
@@ -61,9 +62,9 @@ def driver_of(results: Results) -> str:
 
 
 def of_driver(results: Results) -> Results:
-    """Return ``results`` reduced to the outcomes of one driver, see ``driver_of``.
+    """Return ``results`` with only the outcomes of one driver, see ``driver_of``.
 
-    Keep the outcomes of checks that only capi runs. Drop settings that torch does not support.
+    Also keep the outcomes of checks that only capi runs. Drop settings that torch does not support.
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -173,7 +174,8 @@ def failures_against_pytorch_layers(
 ) -> tuple[Outcome, ...]:
     """Return the failures that rule out PyTorch's own kernels for the layers ``options``.
 
-    Failures of convolution are included, in the bypass if ``bypass``, else in the vendor library.
+    Failures of convolution count, too. If ``bypass`` is True, they are failures in the bypass, else in the
+    vendor library.
     """
     combining = {
         each.name
@@ -240,7 +242,10 @@ def in_matrix(outcome: Outcome) -> bool:
 
 
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Return the outcomes of checks that run a single convolution under every setting."""
+    """Return the outcomes of the check "convolution" and of the measurements of convolution.
+
+    Leave out failures that only concern memory.
+    """
     return tuple(
         outcome
         for outcome in outcomes
@@ -249,7 +254,10 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Return True if a setting works only with the user's own environment and databases."""
+    """Return True if ``each`` is correct only because of the user's own environment and databases.
+
+    Without them, no setting in ``found`` that leaves PyTorch unchanged is correct.
+    """
     return (
         each.right
         and each.setting.inherit_environment
@@ -347,8 +355,8 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Yield (problem, outcome) for each outcome about a problem.
 
-    ``problem`` is a name that was given to the run. A channels-last setting tests a problem and its "-nhwc"
-    form at once, so its outcome can be yielded under two names.
+    Under a channels-last setting, one outcome is valid for a problem and for its "-nhwc" form. Yield such an
+    outcome once for each of these two problems that other settings or ``--shapes`` contain.
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}

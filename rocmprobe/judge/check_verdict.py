@@ -32,13 +32,15 @@ class CheckProgress:
     """The events of a check so far.
 
     ``phase`` is the latest phase of the latest case, e.g. "start". ``answers`` are the outcomes as JSON
-    objects with three more keys. ``seconds`` is the duration of the case. ``ended`` is the monotonic time at
-    which the outcome arrived. ``usual`` is the duration of the first call in an earlier run in seconds, or
-    None.
+    objects, each with three more keys:
 
-    The field ``ended`` is "over" (the process with the cases finished), "time" (the time limit passed),
-    "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the monotonic
-    time at which a starting worker last read a file.
+    - "seconds": duration of the case
+    - "ended": monotonic time at which the outcome arrived
+    - "usual": seconds of the first call in an earlier run, or None
+
+    The field ``ended`` is the reason why the check ended: "over" (the process with the cases finished),
+    "time" (the time limit passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL.
+    ``last_read`` is the monotonic time at which a starting worker last read a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)

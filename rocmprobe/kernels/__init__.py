@@ -88,9 +88,9 @@ def convolution(
 ) -> None:
     """Queue the kernels that compute one direction of a convolution on a stream.
 
-    ``variant`` and ``workspace_bytes`` are fields of an :class:`Option`. ``addresses`` has the keys image,
-    weight, feature, workspace and bias (0 without a bias). ``strides`` are the strides of image, weight and
-    feature, in elements. The bias is contiguous.
+    ``variant`` and ``workspace_bytes`` are fields of an :class:`Option`. ``addresses`` has the keys "image"
+    (input of the convolution), "weight", "feature" (output), "workspace" and "bias" (0 without a bias).
+    ``strides`` are the strides of image, weight and feature, in elements. The bias is contiguous.
 
     Raises:
         KernelsUnavailable: if the kernels do not support the convolution or its strides, or a launch fails.

@@ -16,7 +16,7 @@ _CODES = {"float16": "e", "float32": "f", "float64": "d"}
 
 
 def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of image, weight and feature."""
+    """Return the shapes of image (input), weight and feature (output)."""
     return {
         "image": (plain.batch, plain.channels, *plain.image),
         "weight": (plain.filters, plain.channels // plain.groups, *plain.kernel),
@@ -38,7 +38,7 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the tensor that ``direction`` computes, e.g. the feature for "fwd".
+    """Return the tensor that ``direction`` computes, e.g. the output ``feature`` for "fwd".
 
     All tensors are flat, in contiguous order. The argument for the computed tensor is ignored. ``bias`` has
     one value for each channel of the computed tensor.
@@ -106,7 +106,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return the flat image index that each window reads, or -1 for padding, as one list per tap."""
+    """Return one list per tap, with the flat image index that the tap reads for each window (-1: padding)."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []

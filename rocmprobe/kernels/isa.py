@@ -27,7 +27,7 @@ class Target:
 
     Attributes:
         native: ISA of the chip, e.g. "gfx1010" or "sm_90".
-        effective: ISA that the runtime reports, e.g. "gfx1030", without features.
+        effective: ISA that the runtime reports, e.g. "gfx1030", without suffixes like ":xnack-".
         compiled: target of the compiler, e.g. "gfx1010:xnack-".
     """
 

@@ -71,8 +71,9 @@ def copy(size: int) -> Launch:
 def measure_rates(time_launches: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
     """Measure the throughput of a device.
 
-    ``time_launches`` runs launches and returns the seconds that the device took. The buffers ``image`` and
-    ``feature`` must have ``largest_copy`` bytes, and ``feature`` at least 1 MiB.
+    ``time_launches`` runs launches and returns the seconds that the device took. The launches read the
+    operand ``image`` and write the operand ``feature``. Each operand must have ``largest_copy`` bytes. The
+    feature must also have at least 1 MiB.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

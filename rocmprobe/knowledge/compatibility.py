@@ -417,7 +417,10 @@ def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Check if AMD's build of a library has code for the chip. Yield nothing if this is unknown."""
+    """Yield one result, on whether AMD's build of the library ``name`` has code for the chip.
+
+    Yield nothing if this is unknown. The text of the result contains ``title`` and ``what``.
+    """
     number, isa = combination.rocm_number, combination.isa
     if number is None or isa is None or gpus.target(isa) is None:
         return

@@ -48,9 +48,10 @@ def uses_pytorch_kernels(setting: Setting, outcome: Outcome) -> bool:
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """Return the keys in OPTIONS of the layers that fail in the vendor library.
+    """Return the layers that fail in the vendor library, as keys of OPTIONS (e.g. "rnn").
 
-    ``outcomes`` are the outcomes under the setting ``default``.
+    ``outcomes`` are the outcomes under the setting ``default``. If ``purpose`` is "inference", ignore checks
+    of training.
     """
     # PyTorch does not use MIOpen for float64.
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}

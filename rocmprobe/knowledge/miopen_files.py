@@ -39,7 +39,8 @@ class MiopenFile:
 def database_name(isa: str, cus: int) -> str:
     """Return the name that MIOpen uses in file names for a GPU with ``cus`` compute units.
 
-    Examples: "gfx1030_36" for a gfx1030 with 72 compute units, and "gfx90a68" for a gfx90a with 104.
+    Examples: "gfx1030_36" for a gfx1030 with 72 compute units (36 workgroup processors), and "gfx90a68" for
+    a gfx90a with 104 compute units (hexadecimal 68).
     """
     # From gfx10 on, HIP counts workgroup processors, which have two compute units each.
     count = cus // 2 if isa.startswith("gfx1") else cus

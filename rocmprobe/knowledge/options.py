@@ -49,7 +49,7 @@ class Option:
 
     - ``lent``: set if the chip must run another chip's code with an override
     - ``refused``: reasons why chip and stack are incompatible
-    - ``lacking``: limits from relations between chip and stack (see ``compatibility``)
+    - ``lacking``: results that show what hipBLASLt or MIOpen lacks for the chip (see ``compatibility``)
     """
 
     stack: Stack
@@ -182,7 +182,7 @@ def combination(
 ) -> Combination:
     """Return the combination of a chip with a stack.
 
-    The chip runs its own code, or the code that ``lent`` names.
+    If ``lent`` is given, the chip runs another chip's code with an override.
     """
     runs_as = lent.posing if lent else gfx
     # data/compatibility.toml has the rocBLAS targets of the stacks from PyTorch and AMD. In other stacks,

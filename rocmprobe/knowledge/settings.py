@@ -131,7 +131,10 @@ def settings_for(
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
-    """Return (setting, backends, name of the set) for every setting, with the flags of the newest PyTorch."""
+    """Return (setting, backends, set) for every setting, with the flags of the newest PyTorch.
+
+    The set is "default", or "all" if only ``--settings all`` or the setting's name selects the setting.
+    """
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 
 

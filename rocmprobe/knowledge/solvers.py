@@ -108,7 +108,8 @@ def smallest_switches(
 ) -> Optional[tuple[str, ...]]:
     """Return the smallest set of variables that switches off all ``faulty`` solvers, or None if impossible.
 
-    ``sound`` has the correct solvers for each problem and direction. At least one of these solvers stays on.
+    ``sound`` has the correct solvers, keyed by problem and direction. For each key, at least one correct
+    solver stays on.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}

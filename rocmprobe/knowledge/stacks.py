@@ -47,7 +47,8 @@ class Stack:
 class Report:
     """A user's report on a stack and a chip: one [[report]] in data/stacks.toml.
 
-    ``torch`` is the torch version that identifies this stack on a machine, or "".
+    - ``posing``: target whose code the chip ran with an override, or ""
+    - ``torch``: if this torch version is installed, the stack counts as installed ("" if unknown)
     """
 
     stack: str
@@ -63,7 +64,10 @@ class Report:
 
 @dataclass(frozen=True)
 class CodeLoan:
-    """Chips that can run ``posing``'s code with an override: one [[lent]] in data/stacks.toml."""
+    """Chips that can run another chip's code with an override: one row ``[[lent]]`` in data/stacks.toml.
+
+    ``posing`` is the target whose code the chips run.
+    """
 
     gfx: tuple[str, ...]
     posing: str

@@ -160,7 +160,10 @@ _LONGEST = 120
 
 
 def _one_letter_apart(one: str, other: str) -> bool:
-    """Return True if the names differ by one letter or by the order of letters."""
+    """Return True if the names differ by one letter, or have the same letters in another order.
+
+    Return False if the names differ only in digits.
+    """
     # Other digits are not a misspelling: F2X3 and F3X2 name different kernels.
     if re.sub(r"\d", "", one) == re.sub(r"\d", "", other):
         return False

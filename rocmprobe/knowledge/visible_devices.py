@@ -32,8 +32,9 @@ def uuid_of(unique_id: int) -> Optional[str]:
 
 
 def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` that a value of ROCR_VISIBLE_DEVICES selects, in the order of the
-    value.
+    """Return the positions in ``uuids`` that a value of ROCR_VISIBLE_DEVICES selects.
+
+    The positions are in the order in which the value lists the GPUs.
 
     The value lists numbers in C's notation and beginnings of UUIDs. The list ends at the first unknown or
     repeated GPU. An empty value hides all GPUs.
@@ -71,8 +72,8 @@ def _number_in_c(token: str) -> Optional[int]:
 def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
     """Return the positions in ``uuids`` that a value of HIP_VISIBLE_DEVICES selects.
 
-    The value lists plain numbers and parts of UUIDs that include "GPU-". The list ends at the first unknown
-    GPU. Repeated GPUs are skipped. Without a value, all GPUs are selected.
+    Each item of the value is a plain number, or a part of a UUID. The part must contain "GPU-". The list ends
+    at the first unknown GPU. Repeated GPUs are skipped. Without a value, all GPUs are selected.
     """
     if not value:
         return tuple(range(len(uuids)))
@@ -131,7 +132,10 @@ def visible(machine: Machine, vendor: str) -> list[Gpu]:
 
 
 def _by_cuda(gpus: list[Gpu], value: Optional[str]) -> list[Gpu]:
-    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES selects by number, else all GPUs."""
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES selects.
+
+    Return all GPUs if the value is None, or if it is not a list of numbers.
+    """
     # A list of UUIDs has no effect, because the facts about NVIDIA GPUs have no UUIDs.
     if value is None or not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value):
         return gpus

@@ -58,8 +58,8 @@ def accumulator(dtype: str) -> str:
 def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``guarantee`` says how the kernel sums: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
-    partial sums that the kernel rounds to ``dtype``.
+    ``guarantee`` is ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``TRANSFORMS`` allows Winograd and FFT, so the
+    limit is larger. ``parts`` is the number of partial sums that the kernel rounds to ``dtype``.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if guarantee == TRANSFORMS else 1
@@ -85,7 +85,7 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
     If no bound exists, a is infinite. Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002,
     section 3.1.
 
-    The bound does not hold for ``TRANSFORMS``.
+    The bound does not hold for kernels with the guarantee ``TRANSFORMS``, e.g. Winograd or FFT.
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
@@ -125,7 +125,7 @@ def _largest_sum(dtype: str) -> int:
 def exact_fill(dtype: str, terms: int, guarantee: str = SUMS) -> ExactFill:
     """Return a fill whose partial sums of ``terms`` products are exact in the accumulator.
 
-    The caller must ignore results that are too large to be exact in ``dtype`` (a few in 1e9). For
+    A few results in 1e9 are too large to be exact in ``dtype``. The caller must ignore these results. For
     ``TRANSFORMS``, the caller must round results to integers.
     """
     room = _largest_sum(accumulator(dtype))
@@ -145,7 +145,8 @@ class CancellingFill:
 
     Each element of one operand is ``base`` plus -1, 0 or 1. The fraction ``density`` of these elements
     differs from ``base``. Each element of the second operand is the difference of two integers of magnitude 1
-    to ``largest``. For each result, the elements of the second operand sum to zero, so ``base`` cancels.
+    to ``largest``. The second operand sums to zero along axes over which the convolution sums, so ``base``
+    cancels.
     """
 
     base: int
@@ -156,7 +157,7 @@ class CancellingFill:
 def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
     """Return a fill for which sums in half precision are wrong.
 
-    The caller must ignore results that are too large to be exact in ``dtype`` (a few in 1e9).
+    A few results in 1e9 are too large to be exact in ``dtype``. The caller must ignore these results.
     """
     held = _largest_sum(dtype) / (_SPREAD * _FACTOR_RMS)
     return CancellingFill(_BASE, _LARGEST_FACTOR, _short(min(1.0, held**2 / terms), 4))
@@ -196,10 +197,14 @@ def float_limits(dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) 
 def judge_float(
     errors: Errors, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1
 ) -> tuple[bool, dict[str, Any], str]:
-    """Return True if the float tier passes, the measures and limits, and the reason for a failure.
+    """Return the verdict of the float tier as a tuple (passed, numbers, reason).
 
-    The result fails if it is zero, constant or not finite and the reference is not. See ``limit`` for the
-    parameters.
+    - ``passed``: True if all errors are within their limits
+    - ``numbers``: the measures and their limits
+    - ``reason``: the reason for a failure, or ""
+
+    The result also fails if it is zero, constant or not finite and the reference is not. See ``limit`` for
+    the parameters.
     """
     limits = float_limits(dtype, terms, guarantee, parts)
     numbers: dict[str, Any] = {

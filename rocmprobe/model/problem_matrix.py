@@ -5,8 +5,8 @@ Each level takes these rows of ``data/networks.toml`` and ``data/geometry.toml``
 ========  ===============================================  =======================================
 level     networks                                         geometry
 ========  ===============================================  =======================================
-quick     the main layer of each network, plain; each      every value at least once
-          other variant for one network
+quick     the main layer of each network, plain. The       every value at least once
+          other variants are each used in one network.
 standard  every layer, plain; each network's main          every pair of values
           layer in every variant
 long      every layer in every variant, with the           every pair of values for each kind
@@ -274,7 +274,10 @@ def _can_be_valid(row: Sequence[str]) -> bool:
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return ``before`` and more rows, so that every possible combination of ``strength`` values occurs."""
+    """Add rows to ``before`` until every possible combination of ``strength`` values occurs.
+
+    Return ``before`` followed by the new rows.
+    """
     rows = [*before, *_all_pairs(values, strength, before)]
     # AllPairs stops early if its filter rejects too many rows, so add a row for each missing combination.
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}

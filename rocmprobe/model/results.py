@@ -200,12 +200,12 @@ class Setting:
 
     @property
     def unchanged(self) -> bool:
-        """True if PyTorch runs unmodified in all layers."""
+        """True if PyTorch runs unmodified: the verdict is "native", and ``pytorch_layers`` is empty."""
         return self.verdict == "native" and not self.pytorch_layers
 
     @property
     def is_incomplete(self) -> bool:
-        """True if the run has not yet chosen this setting's variables or layers."""
+        """True if the run must still choose ``env`` or ``pytorch_layers`` of this setting."""
         return self.derived and not (self.env or self.pytorch_layers)
 
     @property
@@ -250,6 +250,7 @@ class Attempt:
 class Outcome:
     """Result of one case under one setting.
 
+    - ``rung``: group of checks to which ``check`` belongs (see ``RUNGS``)
     - ``timings``: in seconds
     - ``memory``: in bytes
     - ``numerics``: measured errors and their limits
@@ -364,7 +365,7 @@ class Recommendation:
     - ``verify``: command that exits with 0 if the recommendation is correct
     - ``advice``: help other than settings, e.g. another build of PyTorch
     - ``devices``: recommendation for each device, if the run tested several devices
-    - ``others``: special case, e.g. "float16" -> configuration that ``sentence`` recommends
+    - ``others``: further configurations that ``sentence`` recommends, keyed by their use, e.g. "float16"
     """
 
     verdict: Verdict
@@ -432,7 +433,8 @@ class StepTime:
     - ``timed``: number of directions with a measured time
     - ``convolution_seconds``: sum of the convolutions' mean times
     - ``seconds``: ``convolution_seconds`` plus the median time of everything else
-    - fields with p10 or p90: with each convolution's 10th or 90th percentile instead of the mean
+    - names that end in ``_p10`` or ``_p90``: the same sums, computed from each convolution's 10th or 90th
+      percentile instead of its mean
     - ``reason``: why a time is None
     """
 

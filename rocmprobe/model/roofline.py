@@ -34,7 +34,8 @@ class Work:
 class Roof:
     """Measured operations per second and bytes per second of a device.
 
-    ``flops`` is from a matrix product. ``bytes`` is from a copy, with reads and writes.
+    ``flops`` is measured with a matrix product. ``bytes`` is measured with a copy, and counts bytes read and
+    bytes written.
     """
 
     flops: float

@@ -35,7 +35,8 @@ class Quantity:
 
     - ``glance``: position and text in the list of a GPU's present readings
     - ``condition``: True if the quantity can affect a measurement
-    - ``limit_rank``: rank of a GPU temperature, from 1 (most important), else 0
+    - ``limit_rank``: importance of a GPU temperature's limit, where 1 is the most important. 0 for all other
+      quantities.
     """
 
     name: str
@@ -195,7 +196,10 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the indexes of the period whose lowest value is highest (see ``is_sustained``)."""
+    """Return the sample indexes of the sustained period with the highest minimum of ``values``.
+
+    ``is_sustained`` defines how long a sustained period is.
+    """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
         inside = [value for number in stretch if (value := values[number]) is not None]

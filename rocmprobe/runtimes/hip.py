@@ -101,7 +101,10 @@ class Hip:
         return count.value
 
     def runtime_version(self) -> int:
-        """Return the runtime's version, since ROCm 4.5 as major * 10000000 + minor * 100000 + patch."""
+        """Return the runtime's version.
+
+        Since ROCm 4.5, the version is major * 10000000 + minor * 100000 + patch.
+        """
         version = INT()
         self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
         return version.value

@@ -1,4 +1,4 @@
-"""Parser for the topology files of KFD, the kernel's compute driver, in sysfs.
+"""Parser for the topology files of KFD, the Linux driver for compute on AMD GPUs, in sysfs.
 
 Each GPU is a node. A file has one "name value" per line, with decimal values
 (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c).

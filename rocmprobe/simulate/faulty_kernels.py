@@ -26,7 +26,7 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug ``name`` of a simulated library."""
+    """A bug of a simulated library. ``name`` identifies the bug."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -136,9 +136,9 @@ def problem_of(call: Call) -> Problem:
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
-    """Return (position, tap, pixel) for each pixel that a filter reads along one axis, without padding.
+    """Return (filter position, tap, pixel) for each pixel that a filter reads along one axis.
 
-    ``dilation`` overrides the dilation of the problem.
+    Pixels in the padding are left out. ``dilation`` overrides the dilation of the problem.
     """
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
@@ -164,7 +164,7 @@ def pixels_not_read(problem: Problem, axis: int) -> frozenset[int]:
 
 
 def has_equal_channels(problem: Problem) -> bool:
-    """Return True if a group has as many input as output channels, and more than one of each."""
+    """Return True if each group has at least two input channels and the same number of output channels."""
     return problem.in_channels == problem.out_channels > problem.groups
 
 
@@ -337,7 +337,7 @@ def _adjoint(
 ) -> torch.Tensor:
     """Compute ``call``, which has no padding, and crop the result by ``edges``, e.g. [(1, 1), (1, 1)].
 
-    Along the axis ``clamped``, add the cropped pixels before the image to the first pixel.
+    Along the axis ``clamped``, add the pixels cropped at the start to the first pixel that remains.
     """
     bias = None
     if isinstance(call, ConvolutionCall):

@@ -51,8 +51,8 @@ class Fault:
     - ``phase``: "first-call" for every call, "steady" for every call but the first of a case, or a phase in
       which no library is called, such as "import"
     - ``problem``: regular expression for a problem
-    - ``operator``: regular expression for names of PyTorch's operators (empty for ``miopen``: convolution),
-      or one of ``COMPILED`` for the library ``triton``
+    - ``operator``: regular expression for names of PyTorch's operators. For the library ``miopen``, ""
+      means convolution. For the library ``triton``, this is an item of ``COMPILED``
     - ``unless``: values of environment variables with which the fault does not happen
     - ``solver``: the fault happens whenever MIOpen tries one of these solvers
     - ``chance``: probability of the fault

@@ -484,7 +484,7 @@ def _alike(line: str, other: str) -> bool:
 
 
 def _mark(line: str) -> int:
-    """Return the length of the quote mark at the start of a line."""
+    """Return the length of the quote prefix of a line, e.g. 2 for "> " in a mail."""
     match = _QUOTE.match(line)
     return match.end() if match else 0
 

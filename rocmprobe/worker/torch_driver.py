@@ -167,7 +167,7 @@ def holding(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that creates a context in which ``setting`` is active.
 
-    ``below`` creates a context that convolutions of the bypass do not reach, e.g. for injected faults.
+    ``below`` creates a context that is entered before the bypass is enabled, e.g. to inject faults.
     Entering a context raises NotApplicable if ``setting`` has no effect with ``versions``.
     """
 

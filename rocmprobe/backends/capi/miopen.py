@@ -3,7 +3,7 @@
 The values of enum constants come from include/miopen/miopen.h. The functions in this package have had the
 same arguments from ROCm 3.5 (MIOpen 2.4) to ROCm 6.3 (MIOpen 3.3). Find 2.0 exists only since ROCm 5.4.
 
-MIOpen has no C functions that copy or cast tensors. Linux builds export C++ functions
+``CopyTensor`` and ``CastTensor`` are not in MIOpen's C interface. Linux builds export them as C++ functions
 (src/include/miopen/tensor_ops.hpp).
 """
 

@@ -1,4 +1,4 @@
-"""MIOpen's operations on tensors (e.g. copy and sum) and bias."""
+"""MIOpen's functions for tensor operations (e.g. copy, addition) and for the bias of a convolution."""
 
 from __future__ import annotations
 

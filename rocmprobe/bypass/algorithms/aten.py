@@ -2,8 +2,13 @@
 
 Source: ``slow_conv2d`` in aten/src/ATen/native/ConvolutionMM2d.cpp.
 
-Workspace (symbols: see ``base``): columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a
-GPU (none for 1x1 at stride 1), and copies of operands and results that are not contiguous.
+Workspace (symbols: see ``base``):
+
+- columns on a CPU: N * C * taps * windows * b
+- columns on a GPU: C * taps * windows * b
+- columns for 1x1 at stride 1: none
+- results, which PyTorch allocates itself
+- copies of operands that are not contiguous
 """
 
 from __future__ import annotations

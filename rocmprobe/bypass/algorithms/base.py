@@ -171,11 +171,11 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 def largest_chunk(
     windows: tuple[int, ...], most: int, needed: Needed, cap: int
 ) -> tuple[int, tuple[int, ...], int]:
-    """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes.
+    """Return (samples, tile, bytes): how many samples and windows can be computed at once in ``cap`` bytes.
 
-    ``needed(samples, tile)`` returns the bytes of a chunk. ``most`` is the maximum number of samples, and
-    ``windows`` is the tile of a whole sample. If no chunk fits, return the smallest chunk, one window of one
-    sample.
+    ``needed(samples, tile)`` returns the bytes that are needed for a number of samples and windows. ``most``
+    is the maximum number of samples. ``windows`` are the numbers of windows of a sample, one for each spatial
+    dimension. If ``cap`` is too small even for one window of one sample, return one sample and one window.
     """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
@@ -206,13 +206,16 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return the bytes of the weight, or of its gradient, that ``products`` matrix products move."""
+    """Return the bytes that matrix products move to read the weight, or to update the weight gradient.
+
+    ``products`` is the number of matrix products.
+    """
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the multiplications and additions of one direction that is computed as a matrix product."""
+    """Return the number of multiplications and additions if a matrix product computes one direction."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -1,7 +1,12 @@
 """Algorithm for bwd-data that multiplies weight and gradient, then adds the columns to the image (col2im).
 
-Workspace (symbols: see ``base``): columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, and
-gradient n * K * t * a. For fp16 and bf16, also a copy of n samples of the image in fp32.
+Workspace (symbols: see ``base``):
+
+- columns: n * C * taps * t * a
+- weight: w * a
+- bias: max(C, K) * a
+- gradient: n * K * t * a
+- for fp16 and bf16: a copy of n samples of the image in fp32
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Workspace (symbols: see ``base``), where "positions" is the number of elements o
 - copy of the weight: K * taps * a
 - copy of the bias: K * a
 
-bwd-weights needs rows for the gradient instead of the sums, and a copy of the rows of one phase for each tap
-along the last dimension.
+In bwd-weights, rows of the gradient replace the sums. bwd-weights also copies the rows of one phase, at most
+once for each position along the kernel's last dimension.
 """
 
 from __future__ import annotations

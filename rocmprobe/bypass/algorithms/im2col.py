@@ -103,7 +103,10 @@ class Im2col(Algorithm):
 
 
 def chunk(plain: Geometry, operands: Operands) -> int:
-    """Return the maximum number of samples in a chunk: the whole batch on a GPU, limited on a CPU."""
+    """Return the maximum number of samples in a chunk.
+
+    On a GPU, this is the whole batch. On a CPU, a chunk has at most ``CPU_WINDOWS`` windows, or one sample.
+    """
     if operands.device_type != "cpu":
         return plain.batch
     return min(plain.batch, max(1, CPU_WINDOWS // prod(plain.feature)))
@@ -135,7 +138,7 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 
 
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient.
+    """Return a tensor ``(groups, filters / groups, depth)`` in which to sum up the weight gradient.
 
     The tensor is a view of ``weight_gradient`` if possible.
     """

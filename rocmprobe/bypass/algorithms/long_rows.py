@@ -67,7 +67,8 @@ class Layout:
         reach: number of elements that the taps read after the last sample.
         sources: for each phase of the source, (slices to read from the source, slices to write in the padded
             sample).
-        results: phases of the result, up to ``prod(stride)`` in bwd-data and otherwise one.
+        results: phases of the result. There are up to ``prod(stride)`` phases in bwd-data, and otherwise only
+            one.
     """
 
     sizes: tuple[int, ...]
@@ -179,7 +180,10 @@ class LongRows:
             by_sample[places].copy_(some[positions])
 
     def shifted(self, tap: Tap, samples: int) -> torch.Tensor:
-        """Return the rows shifted to ``tap``, ``(channels, samples * positions)``."""
+        """Return the rows from which ``tap`` reads, starting at its offset.
+
+        The result has the shape ``(channels, samples * positions)``.
+        """
         return self._memory[tap.phase].narrow(1, tap.offset, samples * self._form.positions)
 
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
@@ -236,7 +240,7 @@ class Fold:
 
     Attributes:
         phase: source phase.
-        steps: distance of each tap from the first tap in the line.
+        steps: number of elements from the first tap of a line to each tap, the same for all lines.
         lines: taps of each line.
     """
 
@@ -263,7 +267,7 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Return the number of temporary elements in bwd-weights, for rows of image and gradient."""
+    """Return the total number of elements in the rows of image and gradient that bwd-weights creates."""
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0

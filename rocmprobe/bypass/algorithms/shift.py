@@ -10,8 +10,8 @@ Workspace (symbols: see ``base``), where "positions" is the number of elements o
 - copy of the weight: w * a
 - copy of the bias: K * a
 
-bwd-weights needs rows for the gradient instead of the sums. With several groups, bwd-weights also needs a
-copy of the rows of one phase for each of several taps along the last dimension.
+bwd-weights needs rows for the gradient instead of the sums. With several groups, bwd-weights also copies the
+rows of one phase, at most once for each position along the kernel's last dimension.
 """
 
 from __future__ import annotations

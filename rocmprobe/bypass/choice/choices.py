@@ -118,8 +118,8 @@ class Choice:
     def _fastest_seconds(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
         """Run ``plan`` two to four times, and return the shortest time in seconds.
 
-        ``best`` is the shortest time of another plan. If ``plan`` is much slower, run it only twice. Start no
-        third or fourth run after the time ``ends`` of ``time.perf_counter``.
+        ``best`` is the shortest time of another plan. If ``plan`` is much slower, run it only twice. ``ends``
+        is a time of ``time.perf_counter``, after which no third or fourth run starts.
         """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:

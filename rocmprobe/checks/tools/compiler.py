@@ -24,7 +24,7 @@ _NOTHING_TO_COMPILE_WITH = {
 
 
 class Compiler:
-    """The compilers of this torch. A simulated machine replaces them."""
+    """The compilers of this torch. A simulated machine uses a subclass that compiles nothing."""
 
     def launch(self, source: Any, target: Any) -> None:
         """Launch a Triton kernel that writes ``2 * source + 1`` to ``target``.

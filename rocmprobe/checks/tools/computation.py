@@ -31,7 +31,7 @@ class Computation:
 
     - ``draw``: returns operands for a ``dtype`` and a ``seed``
     - ``limits``: limits keyed by result ("" for every result), then by measure
-    - ``reference``: computes the expected results in fp64 on the CPU, by default ``call``
+    - ``reference``: computes the expected results in fp64 on the CPU. If None, ``call`` computes them.
     - ``layout``: changes the memory format of operands on the device
     - ``bounds``: last three arguments of ``rounding``, keyed by result
     """
@@ -120,7 +120,7 @@ def uniform(shapes: Shapes, dtype: Any, seed: int, least: float = -1, width: flo
 
 
 def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
-    """Draw integers from -8 to 8, as fp64 on the CPU, for any ``dtype``."""
+    """Draw integers from -8 to 8, as fp64 on the CPU. ``dtype`` is ignored."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -128,7 +128,7 @@ def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
 
 
 def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
-    """Draw integers of magnitude 1 to ``largest``, as fp64 on the CPU, for any ``dtype``.
+    """Draw integers of magnitude 1 to ``largest``, as fp64 on the CPU. ``dtype`` is ignored.
 
     ``density`` maps an operand's name to the fraction of nonzero elements, by default 1.
     """
@@ -146,9 +146,9 @@ def cancelling(
 ) -> Named:  # fmt: skip
     """Draw integers with large products and small sums, as fp64 on the CPU.
 
-    The operand ``zero_sum`` (e.g. "weight") sums to zero along the dimensions ``along``. These dimensions are
-    numbered after the first dimension n is split into ``groups`` and n / ``groups``. The other factor has
-    values near ``base``.
+    The operand ``zero_sum`` (e.g. "weight") sums to zero along the dimensions ``along``. Dimension 0 of the
+    operand, of size n, is first split into two dimensions of sizes ``groups`` and n / ``groups``. ``along``
+    contains numbers of dimensions after this split. The other factor has values near ``base``.
     """
     import torch
 

@@ -77,7 +77,10 @@ class CheckResult:
 
 
 def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    """Return the 10th and the 90th percentile of at least two times, as entries of ``timings``."""
+    """Return the 10th and the 90th percentile of ``seconds``, as entries of ``CheckResult.timings``.
+
+    ``seconds`` must have at least two items.
+    """
     low, *_, high = statistics.quantiles(seconds, n=10, method="inclusive")
     return {f"{name}_p10": low, f"{name}_p90": high}
 
@@ -107,7 +110,7 @@ class CheckContext:
     - ``bypass``: True if the setting installs the bypass
     - ``naive``: True if naive im2col is also timed
     - ``sweep_bytes``: memory that a memory sweep can fill on a CPU
-    - ``batch``: batch size for timing networks
+    - ``batch``: batch size at which training steps are timed, or None for the default
     - ``send_preliminary``: sends a result that the controller uses if the process dies in the phase
       ``yardstick``
     - ``measured``: creates a context for measurements. The controller reads clocks and temperatures of the

@@ -82,7 +82,7 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 
 
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
-    """Compute the gradients of a convolution that ``geometry["output_mask"]`` selects."""
+    """Compute a convolution's gradients. ``geometry["output_mask"]`` selects input, weight and bias."""
     import torch
 
     # Run no forward pass, because its failure would hide the result of the backward pass.

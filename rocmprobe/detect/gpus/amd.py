@@ -238,7 +238,7 @@ def _name(
 def _partition_state(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
     """Return ``state`` for one partition of a card with ``parts`` partitions.
 
-    Facts about the whole card have no value.
+    The value of each fact about the whole card becomes None.
     """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
@@ -264,7 +264,7 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _card_address(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the PCI address of the card with the partition at ``address``."""
+    """Return the PCI address of the card to which the partition at ``address`` belongs."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
@@ -318,8 +318,8 @@ def effective_isa(
     version.
 
     HSA_OVERRIDE_GFX_VERSION sets the ISA of every GPU. HSA_OVERRIDE_GFX_VERSION_N sets the ISA of node N and
-    takes precedence. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N. For a malformed version, the fact has
-    no value. Source: ROCm thunk, libhsakmt topology.c.
+    takes precedence. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N. If the variable's value is malformed,
+    the value of the returned fact is None. Source: ROCm thunk, libhsakmt topology.c.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

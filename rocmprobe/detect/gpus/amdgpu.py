@@ -25,8 +25,9 @@ class Sensor:
     """The files from which a quantity is read, and the divisor that converts the number in the file.
 
     - ``files``: file names below the device's folder, tried in order
-    - ``label``: label of the sensor whose number replaces "*" in a file name
-    - ``levels``: file with the table of clock levels, whose active level overrides the measured clock
+    - ``label``: the kernel's label for the sensor. The number of the sensor with this label replaces "*" in
+      ``files``.
+    - ``levels``: file that lists the clock levels. The active level overrides the measured clock.
     - ``kept``: True if reading does not wake a suspended GPU
     - ``of_the_card``: True if the quantity is for the whole card, not for one partition
     """

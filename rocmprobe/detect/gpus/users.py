@@ -82,7 +82,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 
 def _name(tree: Tree, pid: int) -> str:
-    """Return the name of a process, or "" in a container."""
+    """Return a process's name, or "" if it is unknown, e.g. because rocmprobe runs in a container."""
     # The kernel lists PIDs of the host, which mean other processes in a container.
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""

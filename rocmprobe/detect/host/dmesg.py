@@ -73,7 +73,8 @@ _SKIPPED = re.compile(r"\bskipped device ([0-9a-f]{4}:[0-9a-f]{4})")
 class Log:
     """Events and facts about AMD GPUs in a kernel log.
 
-    - ``events``: dicts with "kind", "address", "count" and "line" (the first line), one for each kind and GPU
+    - ``events``: one dict for each kind of event and GPU, with the keys "kind", "address", "count" and "line"
+      (the first line of this kind)
     - ``gpus``: PCI address -> "vram_bytes" and "cus", from messages at boot
     - ``kfd_added``: GPUs that KFD accepted, as VENDOR:DEVICE
     - ``kfd_skipped``: GPUs that KFD rejected, as VENDOR:DEVICE

@@ -44,7 +44,10 @@ _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return ``torch.targets``, and ``targets`` and ``path`` of rocBLAS and hipBLASLt, e.g. ``rocblas.path``.
+    """Return the targets of torch, and the targets and paths of rocBLAS and hipBLASLt.
+
+    The facts are ``torch.targets``, ``rocblas.targets``, ``rocblas.path``, ``hipblaslt.targets`` and
+    ``hipblaslt.path``.
 
     The BLAS facts are about the libraries that torch loads. Without a torch for ROCm, the facts are about the
     system's libraries.
@@ -112,7 +115,10 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
-    """Return targets and size in bytes of the bundle at the start of ``table``, else [] and 0."""
+    """Return the targets and the size in bytes of the bundle at the start of ``table``.
+
+    If ``table`` does not start with a complete bundle table, return [] and 0.
+    """
     targets, end = [], 0
     try:
         if not table.startswith(_BUNDLE):

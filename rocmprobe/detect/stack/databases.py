@@ -42,7 +42,7 @@ def read_facts(
 
     - ``miopen.db_path``: the folder of the system databases
     - ``miopen.find_db``, ``miopen.perf_db``, ``miopen.kernel_db``: database name -> the file that MIOpen
-      would use, or None. Each GPU has a database name for its native and for its effective ISA.
+      would use, or None. A GPU has two database names if its native and effective ISA differ.
     - ``miopen.user_db``, ``miopen.kernel_cache``: ``path``, ``exists``, ``bytes``, ``files``, ``writable``,
       ``filesystem`` and ``network`` of the folders to which MIOpen writes
     """
@@ -96,7 +96,8 @@ def _database_names(gpu: Gpu) -> set[str]:
 def _matching_file(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
-    This is the file for the same chip with the nearest number of multiprocessors.
+    MIOpen uses the file for the same chip with the nearest number of multiprocessors. For
+    ``miopen.kernel_db``, the number must be equal.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []

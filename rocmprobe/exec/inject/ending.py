@@ -1,4 +1,4 @@
-"""Functions that run code at the end of a process, also of forked and multiprocessing children."""
+"""Functions that run code when a process ends, including forked and multiprocessing children."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Ending:
             self._call()
 
     def follow(self) -> None:
-        """Register the call as the last finalizer of a multiprocessing child."""
+        """Make this object the last finalizer of a multiprocessing child."""
         # Multiprocessing children skip atexit functions.
         util.Finalize(None, self, exitpriority=-1000)
 

@@ -69,8 +69,8 @@ class Steps:
     def convolved(self, problem: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         """Count computed directions of a problem, and add their time.
 
-        ``places`` are indexes of DIRECTIONS. ``seconds`` is the total time of these directions, or None if
-        unknown.
+        ``places`` are the positions of these directions in DIRECTIONS. ``seconds`` is the total time of these
+        directions, or None if unknown.
         """
         for place in places:
             self._computed[problem, place] += 1

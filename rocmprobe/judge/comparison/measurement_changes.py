@@ -110,8 +110,8 @@ def measured(
 ) -> Measurements:
     """Return the measurements that changed, from outcomes that work in both runs.
 
-    Both runs must have used the same devices. ``elsewhere`` maps a setting to its device if this is not the
-    requested device.
+    Both runs must have used the same devices. ``elsewhere`` has the device of each setting that always
+    runs on the same device, e.g. the CPU.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]

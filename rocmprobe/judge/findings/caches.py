@@ -68,7 +68,10 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return chips and source of a report about miscompiled kernels for ``isas``, or ""."""
+    """Return the chips and the source of a known miscompilation, or "".
+
+    The miscompilation must concern a GPU of this machine. ``isas`` are the chips of the cached kernels.
+    """
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
         if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):

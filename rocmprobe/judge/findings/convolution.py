@@ -161,7 +161,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Yield a finding if problems of the problem matrix fail under ``default``."""
+    """Yield a finding if problems of the check "problem-matrix" fail under ``default``."""
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)

@@ -72,7 +72,7 @@ def resume(results: Results) -> str:
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Return ``finding``, with a repair before the advice if the installation is at fault."""
+    """Return ``finding``. If the installation is at fault, begin the advice with the repair."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")

@@ -41,7 +41,7 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return the finding that the cases in ``found`` fail only in PyTorch.
+    """Return a finding about the cases in ``found``, which fail only in PyTorch.
 
     ``beyond`` are cases that pass without PyTorch and were blocked in PyTorch.
     """

@@ -21,9 +21,9 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 
 
 def kernels(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each check that fails under ``default`` and has an ``explanation``.
+    """Yield a finding for each check that fails under ``default``, if the check has an ``explanation``.
 
-    Failing operators (not layers) in the group "primitives" get a finding, too.
+    In the group "primitives", failing checks of operators (not of layers) need no ``explanation``.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")

@@ -111,9 +111,10 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return a sentence that ``convolution`` fails if the layers ``words`` run outside the library ``name``.
+    """Return a sentence such as "Convolution in MIOpen fails here with batch norm outside MIOpen".
 
-    ``convolution`` is the subject of the sentence, e.g. "Convolution in MIOpen".
+    ``convolution`` is the subject, ``words`` are the layers, and ``name`` is the library. The sentence quotes
+    the first failure in ``against``.
     """
     return f"{convolution} fails here with {words} outside {name}: {quoted(against, 1)[0]}."
 

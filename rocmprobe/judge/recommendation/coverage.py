@@ -64,7 +64,10 @@ def _missing(results: Results) -> int:
 
 
 def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
-    """Return what was not tested under the recommended setting, or at all if ``best`` is None."""
+    """Return what was not tested under the recommended setting.
+
+    If ``best`` is None, return what was not tested under any setting.
+    """
     answered = _answered(results, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}

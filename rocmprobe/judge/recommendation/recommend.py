@@ -206,9 +206,10 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (verdict, setting with the smallest value in ``found``) for each verdict.
+    """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
 
-    Leave out the verdict "cpu" and the verdict of ``best``.
+    The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
+    their time or memory.
     """
     least: dict[str, str] = {}
     for setting in results.settings:

@@ -106,7 +106,7 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Return the time of each setting, the same for settings that run the same convolutions."""
+    """Return the time of each setting. Settings that run the same convolutions get their shortest time."""
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {

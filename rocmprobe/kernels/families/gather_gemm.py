@@ -75,8 +75,8 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the kernel that packs weights.
 
-    Fields with "step" in their name are in elements of the weight. ``channel_bytes`` and ``tap_bytes`` are
-    distances in the input tensor in bytes, ``tap_reads`` in pixels.
+    Fields with "step" in their name are in elements of the weight. ``channel_bytes``, ``tap_bytes`` and
+    ``tap_reads`` are distances in the input tensor. ``tap_reads`` is in pixels, the others are in bytes.
     """
 
     _fields_ = [
@@ -232,7 +232,8 @@ def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
     """Return the number of partial sums into which to split each sum, or 1 for no split.
 
-    ``blocks`` is the number of blocks without a split. A split uses at most ``busy_blocks`` blocks.
+    ``blocks`` is the number of blocks without a split. With a split, the total number of blocks is at most
+    ``busy_blocks``.
     """
     depth = round_up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
@@ -341,8 +342,8 @@ def prepare(
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
     """Return True if a direct tile can read the weights.
 
-    Each filter must be contiguous, or channels-last if ``reading`` is channels-last. The filters of a group
-    must span less than 2^31 bytes.
+    ``reading`` has the strides of the image. If the image is channels-last, each filter must be channels-last
+    too. Otherwise, each filter must be contiguous. The filters of a group must span less than 2^31 bytes.
     """
     _, channels, *taps = shape = shapes(plain)["weight"]
     order = channels_last(shape) if reading.inner == 1 else contiguous(shape)

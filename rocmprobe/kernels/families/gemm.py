@@ -43,8 +43,8 @@ class _RankedOption:
     """An option with its sort keys.
 
     Attributes:
-        share: expected throughput as a fraction of a matrix product's, including the time of the reduction.
-        loads: estimated number of values that are loaded, or stored in the workspace.
+        share: ``gemm_share`` of the option, reduced by the time for adding the partial sums.
+        loads: estimated number of values loaded, plus the number of values stored in the workspace.
     """
 
     option: Option
@@ -199,8 +199,9 @@ def _turns(blocks: int, threads: int) -> float:
 
 
 def _share(useful: int, turns: float) -> float:
-    """Return ``useful`` as a fraction of the products that the device can compute in ``turns``.
+    """Return the share of the device's arithmetic throughput that a kernel uses, at most 1.
 
-    In one turn, ``_FULL_THREADS`` threads of each compute unit add one product to each of their 64 sums.
+    The kernel computes ``useful`` products in the time ``turns``. In one turn, ``_FULL_THREADS`` threads of
+    each compute unit add one product to each of their 64 sums.
     """
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))

@@ -102,7 +102,8 @@ def cheapest_tile(
 ) -> tuple[float, GroupedTile]:
     """Return (cost, tile) of the cheapest tile. ``weights`` is True for bwd-weights.
 
-    The cost is an estimate of the instructions for one plane.
+    The cost is an estimate of the instructions for one sample, one input channel of each group, and one
+    position and tap in z.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -184,9 +185,9 @@ def tile_fields(
 
 
 def _count_inside(axis: Axis, size: int, positions: int) -> int:
-    """Count the positions that all tiles read along ``axis``, except padding.
+    """Return the total number of positions that the tiles read along ``axis``, except padding.
 
-    ``positions`` is the number of positions that each tile writes.
+    A position counts once for each tile that reads it. Each tile writes at most ``positions`` positions.
     """
     span = _staged_positions(axis, positions)
     total = 0

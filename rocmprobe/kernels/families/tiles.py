@@ -17,7 +17,8 @@ class Tile:
         depth: number of products that each step adds to a sum.
         share: approximate fraction of vector instructions that are multiply-adds
             (benchmarks/results/kernel_tiles.md).
-        wide: True if the tile also supports more than 31 taps, summed over the dimensions.
+        wide: True if the tile limits the distance between the first and the last tap in each dimension. Other
+            tiles limit the sum of the tap counts of all dimensions to 31.
     """
 
     name: str

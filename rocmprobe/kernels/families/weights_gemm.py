@@ -48,9 +48,9 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 class WeightsTableArguments(ctypes.Structure):
     """Arguments of the kernel that writes the table of pixels. Steps are in bytes.
 
-    An entry of the table has the offset of a pixel in the feature, the offset of the first tap in the image,
-    and a bit for each tap inside the image. Only wide tiles use ``corners``, the image positions of the first
-    taps.
+    An entry of the table has the offset of a pixel in the feature and the offset of the first tap in the
+    image. It also has one bit for each tap of each dimension, set if the tap is inside the image. Wide tiles
+    do not use these bits, but ``corners``, the image positions of the first taps.
     """
 
     _fields_ = [
@@ -177,7 +177,7 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
     """Return the number of partial sums into which to split each sum, or 1 for no split.
 
-    A split uses at most ``busy_blocks`` blocks and ``cap`` bytes of workspace.
+    With a split, all parts together use at most ``busy_blocks`` blocks and ``cap`` bytes of workspace.
     """
     sizes = Sizes.of(plain)
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows

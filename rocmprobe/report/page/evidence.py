@@ -78,7 +78,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Log:
-    """Output and mapped libraries, shown once for all child processes (``trials``) with equal values."""
+    """Output and mapped libraries of one or more child processes.
+
+    ``trials`` are the processes. All of them have the same output and the same libraries.
+    """
 
     anchor: str
     trials: tuple[str, ...]

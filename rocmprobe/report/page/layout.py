@@ -50,10 +50,15 @@ CAP = 20_000_000
 class Fit:
     """Size limits for the content of the page.
 
-    ``value`` and ``width`` are numbers of characters, and ``data`` is a number of bytes. ``lines`` is the
-    number of lines of a failed outcome. ``entries`` and ``rows`` are numbers of outcomes, with full evidence
-    and in one row. ``tables`` is True if tables of measurements are shown. ``left_out`` names the parts that
-    the page lacks.
+    - ``value``: characters of a value
+    - ``width``: characters of a line
+    - ``lines``: lines of a failed outcome or of a log
+    - ``entries``: failed outcomes in a group, also the number of logs
+    - ``rows``: other outcomes in a group, also the rows of the table of all outcomes
+    - ``data``: bytes of the embedded results
+
+    ``tables`` is True if tables of measurements are shown. ``left_out`` names the parts that the page
+    lacks.
     """
 
     value: int

@@ -68,7 +68,7 @@ class TimeBar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars of one pass: for each problem, one bar for each setting."""
+    """Bars for forward, or for forward and backward. Each problem has one bar for each setting."""
 
     title: str
     problems: tuple[tuple[str, tuple[TimeBar, ...]], ...]
@@ -160,10 +160,10 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times with which the settings are compared.
+    """Reference times. The page shows each setting's time relative to the reference times.
 
-    ``columns`` is keyed by column name, then by pass (e.g. "fwd"). ``of_cpu`` are the settings that compute
-    on the CPU.
+    ``columns`` is keyed by column name, then by direction ("fwd") or directions ("fwd_bwd"). ``of_cpu`` are
+    the settings that compute on the CPU.
     """
 
     columns: Mapping[str, Mapping[str, _Timed]]

@@ -19,7 +19,7 @@ _TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
 
 
 def batch_norm_line(dtype: str) -> tuple[str, str]:
-    """Return (command line for the forward pass of batch norm, ""), or ("", reason) without one."""
+    """Return (command line, "") for the forward pass of batch norm, or ("", reason why there is none)."""
     if dtype == "float16":
         return "", "no command is known for float16 with weights in float32, which PyTorch uses"
     if dtype != "float32":
@@ -30,7 +30,7 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
 def convolution_line(
     problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
 ) -> tuple[str, str]:
-    """Return (command line for one direction of ``problem``, ""), or ("", reason) without one.
+    """Return (command line, "") for one direction of ``problem``, or ("", reason why there is none).
 
     ``torch`` is the version of PyTorch, or None if PyTorch was not used. If ``immediate``, MIOpen uses
     immediate mode instead of Find.
@@ -55,7 +55,10 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _forward_size(problem: Problem) -> tuple[int, ...]:
-    """Return the output size of the convolution whose transposed form is ``problem``."""
+    """Return the output size of a convolution that is applied to the output of ``problem``.
+
+    ``problem`` is a transposed convolution. Both have the same kernel, stride, padding and dilation.
+    """
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 
@@ -81,6 +84,6 @@ def _words(problem: Problem, direction: str) -> list[str]:
 
 
 def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:
-    """Return one option for each value. A 1-d convolution gets the height ``usual``."""
+    """Return one option for each value. For a 1-d convolution, add the value ``usual`` for the height."""
     values = (usual, *values) if len(values) == 1 else values
     return [f"{name} {value}" for name, value in zip(names[3 - len(values) :], values)]

@@ -31,8 +31,8 @@ def render_explanation(
 ) -> None:
     """Print the summary, its evidence, the advice, similar reports and the facts.
 
-    If ``verbose``, print each cause with score, evidence, advice and verification. If ``machine``, print no
-    hint to add facts about this machine.
+    If ``verbose``, print each cause with score, evidence, advice and verification. If ``machine``, the
+    facts of this machine are already used, so print no hint to add them.
     """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)

@@ -63,7 +63,10 @@ def _problems() -> Group:
 
 
 def _matrix() -> Table:
-    """Return the problems of the matrix with their origins. Problems of the level "long" are only counted."""
+    """Return the problems of the check "problem-matrix" with their origins.
+
+    Problems of the level "long" are only counted.
+    """
     table = Table("from level", "problem of the matrix", box=None, pad_edge=False, header_style="bold")
     seen = 0
     for level in LEVELS[:-1]:
