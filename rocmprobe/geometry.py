@@ -22,7 +22,7 @@ class Geometry:
 
     The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions ``o *
     stride - padding + tap * dilation``, with ``tap`` from 0 to ``kernel - 1``. Positions outside the image
-    are zero. ``feature`` can be smaller than the image allows.
+    are zero. ``feature`` can be smaller than the number of windows that fit into the padded image.
     """
 
     batch: int

@@ -33,8 +33,9 @@ _known: dict[tuple[torch.device, str], _Kernels] = {}
 def refusal(device: torch.device, dtype: str) -> str:
     """Return why rocmprobe's own kernels cannot compute ``dtype`` on ``device``, or "" if they can.
 
-    The first call compiles and loads the kernels if their self-test has passed on this machine. If
-    ``ROCMPROBE_BYPASS_KERNELS=1`` is set, the first call runs a missing self-test in a child process.
+    If the self-test of the kernels has passed on this machine, the first call compiles and loads the kernels.
+    If the self-test has not run yet and ``ROCMPROBE_BYPASS_KERNELS=1`` is set, the first call runs the
+    self-test in a child process.
     """
     return _kernels(device, dtype).refusal
 

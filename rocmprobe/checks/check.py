@@ -69,9 +69,8 @@ class Explanation:
     - ``rung``: name of a group of checks. The software layer that this group tests is blamed, unless the
       evidence shows another layer.
     - ``advice``: what to do if no setting avoids the failure
-    - ``general``: True if the finding gives a known cause's own advice, instead of ``advice``, when error
-      messages show this cause
-    - ``needed``: False if PyTorch programs do not call the tested operation themselves
+    - ``general``: True to replace ``advice`` by a known cause's advice if error messages show the cause
+    - ``needed``: False if PyTorch programs do not use the tested operation directly
     - ``wrong``: cause to report if every failure is an incorrect result and no error message shows a cause
     """
 

@@ -295,8 +295,10 @@ def _equal_integers(
 ) -> None:
     """Test ``tier``, a computation on integers, and store the verdict in ``answer``.
 
-    ``fill`` is "exact" or "cancelling". If transforms are allowed, results must meet the limits of ``floats``
-    and be exact after rounding.
+    ``fill`` is "exact" if ``tier`` comes from ``exact_tier``, or "cancelling" if it comes from
+    ``cancelling_tier``. If transforms such as Winograd are allowed, results are rounded to integers before
+    they are compared. In this case, errors before rounding must also meet the limits for random operands
+    (``floats``).
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)

@@ -1,7 +1,7 @@
 """Check that searches for the largest batch that fits into memory.
 
-The search ends at the latest when the largest batch that fitted and the smallest batch that did not fit
-differ by at most 1/8.
+Let n be the largest batch that fitted. The search ends at the latest when a batch of at most
+n + max(1, n / 8) did not fit.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ class Fits:
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
-        """Return True if a failed batch works without the memory limit, and False on a GPU."""
+        """Return True if a batch that failed on a CPU works without the memory limit.
+
+        On a GPU, always return False.
+        """
         # Without memory, oneDNN only reports "could not create a primitive". PyTorch's GPU allocator always
         # reports lack of memory.
         if self._context.backend.device_type != "cpu":

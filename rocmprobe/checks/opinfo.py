@@ -6,7 +6,8 @@ backward stability (Higham, Accuracy and Stability of Numerical Algorithms, 1.5)
 also computed for inputs changed by one unit roundoff. The more an element of the reference changes, the
 larger is its error limit.
 
-Functions whose source ``rocmprobe repro`` prints follow the rules in ``tools/computation.py``.
+``rocmprobe repro`` prints the source of some functions. Those functions must follow the rules in
+``tools/computation.py``.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return a computation that calls the operator of ``library`` for convolution with ReLU.
+    """Return a computation that calls ``library``'s fused operator (convolution, bias and ReLU).
 
     If ``add`` is True, the operator also adds a tensor. If ``library`` is "", the computation calls separate
     PyTorch operators instead.

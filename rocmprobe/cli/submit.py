@@ -178,7 +178,7 @@ def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
 def _check(
     sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]
 ) -> tuple[list[tuple[Path, str]], int]:
-    """Check bundles, and print one line for each. Skip the bundles in ``accepted``.
+    """Check bundles, and print one line for each. Skip a bundle if the folder ``accepted`` has the same file.
 
     Return the valid bundles, with their relative paths in the repository, and the number of refused bundles.
     """

@@ -123,7 +123,8 @@ def _take(
 ) -> None:
     """Add rows of one device and question, sorted by time, to ``cells``, ``changes`` and ``places``.
 
-    ``places`` maps (machine, device, chip, stack) to (number, facts) of the latest run.
+    ``places`` maps (machine, device, chip, stack) to (place, facts) of the latest run. The place of a run is
+    its position in the order of time.
     """
     # Compare only rows about the same problems.
     befores: dict[int, StoredRow] = {}

@@ -58,7 +58,7 @@ class Difference(NamedTuple):
 class SeparatingFact(NamedTuple):
     """A fact whose ``value`` only the outliers have.
 
-    ``others`` are the most common values on other machines, with numbers of machines.
+    ``others`` are the most common values on devices that are no outliers, as (value, number of devices).
     """
 
     name: str
@@ -117,7 +117,7 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 
 
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
-    """Return the facts that have one value in ``own``, which does not occur in ``rest``."""
+    """Return the facts whose value is the same in all of ``own`` and does not occur in ``rest``."""
     found = []
     for name in sorted(
         {name for facts in own for name in facts} | {name for facts in rest for name in facts}

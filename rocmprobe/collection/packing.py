@@ -138,8 +138,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Return the bundle at ``path``. Raise Refused if the bundle is invalid.
 
-    ``partial`` allows an incomplete run. Set ``accepted`` for a bundle that is already in a repository. The
-    findings in this bundle are then not checked if an older rocmprobe made the bundle.
+    ``partial`` allows an incomplete run. Set ``accepted`` for a bundle that is already in a repository. If an
+    older rocmprobe made an accepted bundle, its findings are not checked.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")

@@ -118,9 +118,10 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 
 
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the recommendations for all dtypes, and some for a single dtype.
+    """Return the recommendations that the page shows.
 
-    A recommendation for a single dtype is returned if it is for training and names another setting.
+    A recommendation for a single dtype is left out, unless it is for training and names another setting than
+    the recommendation for all dtypes together.
     """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}

@@ -61,8 +61,12 @@ def _refused(name: str, reason: str) -> Source:
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
     """Yield the files behind ``names``, which are files, folders, archives or patterns.
 
-    If ``by_folder``, machines are labelled by folder. The label of a file in a folder or archive is the
-    outermost folder inside, or else the name of the file. A file in ``names`` is labelled by its own folder.
+    If ``by_folder``, each file has a label for its machine:
+
+    - in ``names``: the folder that contains the file
+    - below a folder in ``names``: the first folder in the path from there, or else the name of the file
+    - in an archive: the label of the archive. If the archive is in ``names``, a file in one of its folders is
+      labelled by the first folder of its path instead.
     """
     for name in names:
         if os.path.exists(name):

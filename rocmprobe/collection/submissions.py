@@ -60,7 +60,7 @@ class Submission:
     label: str
 
     def address(self, raw: str) -> str:
-        """Return the URL of the bundle below the URL ``raw``."""
+        """Return the address of the bundle. ``raw`` is the URL or path of the folder with all bundles."""
         return f"{raw}/{place_of(self.chip, self.sha256)}"
 
 
@@ -68,8 +68,8 @@ class Submission:
 class Answer:
     """The results of one device in a submission.
 
-    ``states`` has the worst state of each question. ``rungs`` maps each check to a group in
-    ``results.RUNGS``.
+    ``states`` has the worst state of each question. ``rungs`` maps each check to its group of checks, an
+    item of ``results.RUNGS``.
     """
 
     submission: Submission
@@ -140,7 +140,10 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst of the states that prove success or failure, or else the worst state."""
+    """Return the worst state, or "hang" if the machine died.
+
+    If any state proves success or failure, ignore the states that prove nothing.
+    """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # An aborted run proves nothing about the device, but a death of the machine does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):

@@ -32,7 +32,7 @@ class Tree:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
-        """Yield the descriptor of a regular file, without waiting for a pipe or a device.
+        """Open a regular file and yield its descriptor. Do not wait if ``name`` is a pipe or a device.
 
         Raises ReadError if the file is not regular or cannot be opened. An OSError in the block also becomes
         a ReadError.

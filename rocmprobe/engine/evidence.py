@@ -113,7 +113,7 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """Ignore all further calls, except a call that never returns."""
+        """Stop recording calls that return. A call that does not return is still recorded."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:

@@ -207,7 +207,8 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
     """Return the problems for a check. ``purpose`` is the value of ``Request.problems``.
 
     The user's problems replace the default problems, except for "gradients", "gradient-flow" and "kinds". For
-    "matrix", return () if the user gave problems. If ``few``, return only the heaviest of the user's shapes.
+    "matrix", return () if the user gave problems. If ``few`` and ``options.shapes`` are set, return only the
+    problems in ``options.shapes`` that take the most arithmetic.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -225,7 +226,11 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 
 
 def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
-    """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out."""
+    """Return ``problem`` in the dtype and memory format of ``setting``.
+
+    Return None if ``problem`` cannot have this format, or if nothing changes. If the user gave the problem
+    (``own``) and the setting is channels_last, return the problem even if nothing changes.
+    """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(
@@ -276,7 +281,7 @@ def _convolutions(
 ) -> tuple[str, ...]:
     """Return the ids of the convolutions that must pass before ``case`` runs.
 
-    ``which`` selects the directions: "own", "fwd", "every" or "" (none).
+    ``which`` selects the directions: "own" (the direction of ``case``), "fwd", "every" or "" (none).
     """
     # PyTorch does not run float64 in MIOpen.
     if not which or (which == "own" and case.dtype == "float64"):

@@ -81,9 +81,10 @@ def begin(
 ) -> Path:
     """Detect the machine, create the run's folder, and write the first record of the journal.
 
-    ``verified`` is a setting from an earlier run, to use unchanged and without testing each solver.
-    ``former`` is the results.json to compare to. ``interpreter`` is another Python to test. Raise BadInput if
-    an option, ``former`` or the folder cannot be used. Raise NothingToTest if the device or torch is missing.
+    ``verified`` is a setting from an earlier run. It is used unchanged, and solvers are not tested one by
+    one. ``former`` is the results.json to compare to. ``interpreter`` is another Python to test. Raise
+    BadInput if an option, ``former`` or the folder cannot be used. Raise NothingToTest if the device or torch
+    is missing.
     """
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:

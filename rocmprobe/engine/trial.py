@@ -387,9 +387,10 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _answer_before_yardstick(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return the child's preliminary answer if ``phase`` is "yardstick" (timing of reference operations).
+        """Return the answer that the child sent before a failure in the phase "yardstick".
 
-        In other phases, or if there is no preliminary answer, return ``answer``.
+        This phase times reference operations. In other phases, or if the child sent no answer, return
+        ``answer``, which describes the failure.
         """
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
@@ -525,7 +526,7 @@ def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
 
 
 def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
-    """Return the last outcome, with the attempts and the median times of all starts."""
+    """Return the outcome of the last start, with the attempts and the median times of all starts."""
     last = (warm if len(warm) == len(cold) else cold)[-1]
     made = [outcome for pair in zip(cold, warm) for outcome in pair]
     made += cold[len(warm) :]

@@ -170,10 +170,7 @@ class Watchdog:
 
 
 def _began(budget: float) -> float:
-    """Return the start time of this process on the monotonic clock.
-
-    If the process started more than half of ``budget`` ago, return the time half of ``budget`` ago.
-    """
+    """Return the start time of this process on the monotonic clock, at most ``budget / 2`` seconds ago."""
     now = time.monotonic()
     try:
         ticks = started(os.getpid())

@@ -61,8 +61,8 @@ def caches_of(
 ) -> Optional[Caches]:
     """Return the caches of a configuration, or None if programs use the user's caches.
 
-    For each variable of ``OWN_FOLDERS`` that the user set, the cache is in a subfolder of the user's folder.
-    If ``clean``, the user's cache variables are ignored.
+    If the user set a variable of ``OWN_FOLDERS``, the cache of this variable is in a subfolder of the
+    variable's value. If ``clean``, the user's values of these variables are ignored.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None

@@ -160,9 +160,10 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Return why a Python that the command ``words`` starts would not import rocmprobe's sitecustomize.
+    """Return the reason why Python, started by ``words``, would not import rocmprobe's sitecustomize.
 
-    Return "" if no reason is known. ``depth`` is the number of commands around ``words``, e.g. ``env``.
+    Return "" if no reason is known. ``depth`` is the number of commands that ``words`` were found in, e.g. 1
+    for the words after ``env``.
     """
     if not words or depth > _DEEPEST:
         return ""

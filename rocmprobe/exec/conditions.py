@@ -101,9 +101,10 @@ def conditions(
     ``profile`` is the path of the results, see :func:`choose`. ``bypass`` is "auto" (as in the setting),
     "always" (on every device) or "never".
 
-    Raises BadInput if the results cannot be used, or if the setting needs a change of the program itself. If
-    ``setting`` is empty and no configuration is recommended, return only the bypass for "always", and raise
-    BadInput for "auto" and "never".
+    If ``setting`` is empty and no configuration is recommended, "always" returns a configuration with only
+    the bypass. "auto" and "never" raise BadInput.
+
+    Raises BadInput if the results cannot be used, or if the setting needs a change of the program itself.
     """
     try:
         chosen = choose(profile, setting, simulated)

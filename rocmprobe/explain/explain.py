@@ -165,7 +165,7 @@ _ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([^\s`,;'\"]+)")
 def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
     """Return ``advice`` without each sentence whose assignments (NAME=VALUE) are all in ``env`` already.
 
-    If a sentence was dropped, the result begins with a note that names its variables.
+    If a sentence was dropped, the result begins with a note that names the variables of that sentence.
     """
     kept, dropped = [], []
     for sentence in _SENTENCES.split(advice):
@@ -181,10 +181,10 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
 
 
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
-    """Return the meaning of the log's error from data/errors.toml.
+    """Return the meaning of the log's error, or None if unknown.
 
-    If no row of the table matches, return the last error if the program itself caused the error and the log
-    is not about Triton. Otherwise return None.
+    First look for a row about AMD's stack in data/errors.toml. If no row matches, use the program's own
+    error, except in a log about Triton.
     """
     lines = [line for line in log.lines if line.number not in structure.excused]
     found = find_error((line for line in lines if not is_warning(line.text)), "amd")
@@ -234,9 +234,9 @@ def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tu
 
 
 def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
-    """Return True if the learned probability of ``cause`` counts.
+    """Return True if ``_shares`` uses the learned probability of ``cause``.
 
-    The probability never counts for a cause that facts or lines of the log exclude.
+    The probability is never used for a cause that facts or lines of the log exclude.
     """
     if cause in weighed.settled or weighed.points.get(cause, 0.0) < 0:
         return False
@@ -262,8 +262,10 @@ def _best_layer(
     """Return the layer with the largest share, or None if no cause has a layer.
 
     Each cause's share is divided among the layers to which its evidence belongs. Without evidence, as for
-    ``unknown``, the share counts for the layer that reports the failure. If a layer and its parts each have
-    less than ``_ANSWER``, but together at least ``_ANSWER``, the layer gets the sum of these shares.
+    ``unknown``, the share counts for the layer that reports the failure.
+
+    An answer needs a share of ``_ANSWER``. If a layer and its parts have so much only together, the layer
+    gets the sum of their shares.
     """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:

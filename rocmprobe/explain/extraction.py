@@ -75,10 +75,11 @@ class LogStructure:
     ``frames`` are the native and kernel frames, then the Python frames, each innermost first. ``vendors`` are
     the vendors ("amd", "nvidia", "apple", "intel") whose GPUs or software the log names. ``last`` is the last
     line that is not blank. ``warned`` is the last warning in the three last lines that are not blank.
-    ``harmless`` is True if a line is known to be harmless or calls itself harmless. ``failed`` is True if a
-    line outside ``excused`` reports an error or an abnormal end. ``shared_memory`` is (bytes that a kernel
-    requires, limit in bytes). ``errnos`` are the error numbers in kernel lines, each with the part of the
-    kernel that reports the number. ``as_root`` is True if the log says that the program works as root.
+    ``harmless`` is True if a line is known to be harmless or calls itself harmless. ``excused`` are
+    the numbers of lines that are harmless or only look like a failure. ``failed`` is True if any other line
+    reports an error or an abnormal end. ``shared_memory`` is (bytes that a kernel requires, limit in bytes).
+    ``errnos`` are the error numbers in kernel lines, each with the part of the kernel that reports the
+    number. ``as_root`` is True if the log says that the program works as root.
     """
 
     error: Optional[Error] = None
@@ -379,8 +380,8 @@ def _excused(lines: Collection[Line]) -> frozenset[int]:
 
     These are the tracebacks of warnings, and the list of modules in a core dump.
 
-    If the log ends with the traceback of a warning, include this traceback only in two cases: the line before
-    it ends with a colon, or its first line is marked as a warning.
+    A warning's traceback at the end of the log is included only in two cases. Either the line before the
+    traceback ends with a colon, or the traceback's first line is marked as a warning.
     """
     found = {line.number for line in lines if _MODULE.match(line.text)}
     last: set[int] = set()

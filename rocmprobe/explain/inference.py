@@ -51,7 +51,7 @@ class LogContext:
 
     @property
     def fatal(self) -> tuple[Hit, ...]:
-        """Signatures found that name a failure of AMD's stack."""
+        """Those of ``hits`` whose signature names a failure of AMD's stack."""
         return tuple(hit for hit in self.hits if hit.signature.kind == "fatal" and not _is_anywhere(hit))
 
     def fatal_besides(self, *allowed: str) -> tuple[Hit, ...]:

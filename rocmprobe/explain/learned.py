@@ -48,8 +48,8 @@ class Learned:
 def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
     """Return the words of a log, each as a hash of 8 hexadecimal digits.
 
-    If the log has more than _LINES lines, use only lines near line ``error``. If ``error`` is None too,
-    return an empty set.
+    From a log with more than _LINES lines, use only lines near line ``error``, or no lines if ``error`` is
+    None.
     """
     lines = log.lines
     if len(lines) > _LINES:
@@ -82,9 +82,11 @@ def learned(log: Log, error: Optional[int] = None) -> Optional[Learned]:
 def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str]]) -> dict[str, float]:
     """Return the probability of each class.
 
-    The probabilities are the softmax of each class's bias plus the weights of the words in ``found``. An item
-    of ``found`` is a word's factor and the word's weights as text: "class weight class weight ...". The
-    number ``class`` is the position of the class in ``biases``.
+    For each class, multiply the weight of each word by the word's factor. Add the products to the class's
+    bias. The probabilities are the softmax of these sums.
+
+    ``found`` has a pair (factor, weights) for each word. ``weights`` is the text "class weight class weight
+    ...". Here, ``class`` is the position of a class in ``biases``, and ``weight`` is in units of 1 / ONE.
     """
     sums: dict[int, float] = defaultdict(float)
     for value, row in found:

@@ -326,7 +326,10 @@ def _pip_show(log: Log) -> Optional[str]:
 
 
 def _chip(names: Iterable[str]) -> Optional[str]:
-    """Return the first target of a graphics card, or else the first target, or None."""
+    """Return the first known target in ``names`` that graphics cards have.
+
+    If there is none, return the first target. Return None if ``names`` has no target.
+    """
     targets = [target for name in names if (target := _target(name))]
     for name in targets:
         row = gpus.target(name)

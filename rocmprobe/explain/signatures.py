@@ -91,8 +91,8 @@ def calibration() -> Calibration:
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     """Return the signatures found in ``lines``, in the order of the table.
 
-    Signatures of kind "fatal" never match a line that Python marks as a warning. In MIOpen's warnings and
-    info lines, only the fatal signatures of MIOpen's layers match.
+    Signatures of kind "fatal" never match a line that Python marks as a warning. They match MIOpen's
+    warnings and info lines only if the signature's layer is MIOpen or a part of MIOpen.
     """
     kept = list(lines)
     without_python_s = [line for line in kept if not _WARNING.match(line.text)]

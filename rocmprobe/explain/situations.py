@@ -148,7 +148,11 @@ def situations(facts: Facts, log: Log) -> frozenset[str]:
 
 
 def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Answer, ...]]:
-    """Return the situations, and the results of the relations of data/compatibility.toml."""
+    """Return (situations, results).
+
+    Situations are words such as "rdna1". Results say whether chip and software meet the conditions in
+    data/compatibility.toml.
+    """
     text = "\n".join(line.text for line in log.lines)
     about = _about(facts, text)
     primitive = primitive_in(log)
@@ -209,7 +213,10 @@ def _package(text: str) -> Optional[str]:
 
 
 def _several(text: str, stated: str) -> Iterable[str]:
-    """Yield the situations about several GPUs or several ROCm versions, e.g. "two-rocms"."""
+    """Yield the situations about several GPUs or several ROCm versions, e.g. "two-rocms".
+
+    ``text`` is the text of the log. ``stated`` is the name of the GPU in the facts, or "".
+    """
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"

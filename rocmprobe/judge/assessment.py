@@ -34,8 +34,8 @@ class Assessment:
     """The outcomes that decide whether a setting works for a dtype and a purpose (training or inference).
 
     ``counted`` are these outcomes, and ``against`` are the failures among them. ``unproven`` has failures
-    under another setting, if that setting runs the same code. ``unproven`` also has convolutions to which
-    ``setting`` does not apply.
+    under other settings that run the same code as ``setting``, and convolutions to which ``setting`` does not
+    apply.
     """
 
     setting: Setting
@@ -64,7 +64,8 @@ def driver_of(results: Results) -> str:
 def of_driver(results: Results) -> Results:
     """Return ``results`` with only the outcomes of one driver, see ``driver_of``.
 
-    Also keep the outcomes of checks that only capi runs. Drop settings that torch does not support.
+    Also keep the outcomes of checks that only capi runs. Drop settings that torch does not support, even
+    if the driver is "capi".
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -108,8 +109,9 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
     - batch norm and the models with convolution, in ``dtype`` and in float32
     - failed measurements in ``dtype``
 
-    ``counted`` is empty if nothing was tested in ``dtype`` except batch norm and checks under autocast. For
-    training, ``counted`` is also empty if an incomplete run tested training only under other settings.
+    Batch norm and checks under autocast are not enough: ``counted`` is empty if no other test ran in
+    ``dtype``. For training, ``counted`` is also empty if the run is incomplete and tested training only under
+    other settings.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(
@@ -174,8 +176,8 @@ def failures_against_pytorch_layers(
 ) -> tuple[Outcome, ...]:
     """Return the failures that rule out PyTorch's own kernels for the layers ``options``.
 
-    Failures of convolution count, too. If ``bypass`` is True, they are failures in the bypass, else in the
-    vendor library.
+    Also return failures of convolution: those in the bypass if ``bypass`` is True, else those in the vendor
+    library.
     """
     combining = {
         each.name
@@ -254,9 +256,9 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Return True if ``each`` is correct only because of the user's own environment and databases.
+    """Return True if ``each`` is correct because it uses the user's own environment and databases.
 
-    Without them, no setting in ``found`` that leaves PyTorch unchanged is correct.
+    In this case, ``found`` has no correct setting with a clean environment and unchanged PyTorch.
     """
     return (
         each.right
@@ -313,7 +315,8 @@ def times(
 
     The time is the geometric mean over the problems, forward plus backward. If the run tests a program
     (``--shapes``), the time is the sum over the program's convolutions. For inference, only forward times are
-    used. Only problems that were timed under all returned settings are used.
+    used. Settings without times are left out. Problems are used only if they were timed under all remaining
+    settings.
 
     ``quantile`` is "_p10", "_p90" or "". With "", the times are medians, or means for a program.
     """
@@ -355,8 +358,9 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Yield (problem, outcome) for each outcome about a problem.
 
-    Under a channels-last setting, one outcome is valid for a problem and for its "-nhwc" form. Yield such an
-    outcome once for each of these two problems that other settings or ``--shapes`` contain.
+    Under a channels-last setting, one outcome is valid for two problems: with and without "-nhwc". Yield
+    the outcome for each of the two that another setting tested or that ``--shapes`` lists. If both are
+    missing there, yield the outcome for the problem without "-nhwc".
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}

@@ -26,7 +26,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two times. Within the noise, the ratio is between ``least`` and ``most``."""
+    """A ratio of two times. Because of noise, the true ratio can be anything from ``least`` to ``most``."""
 
     value: float
     least: float

@@ -72,7 +72,7 @@ class NormalSpeed:
 
 
 def has_own_times(results: Results) -> bool:
-    """Return True if the times were measured, or simulated with the speeds of this machine's file."""
+    """Return True if the times were measured, or if the file of the simulated machine specifies speeds."""
     return not results.simulated or bool(results.machine.value("simulation.times"))
 
 

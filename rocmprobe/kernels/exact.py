@@ -106,7 +106,10 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return one list per tap, with the flat image index that the tap reads for each window (-1: padding)."""
+    """Return one list per tap. Its items are the flat image indices that the tap reads, one for each window.
+
+    If the tap reads padding, the index is -1.
+    """
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []

@@ -52,7 +52,8 @@ class Combination:
     - ``primitive``: operation that MIOpen had to compute, e.g. "batch-norm"
     - ``package``: targets in the name of the installed package, e.g. "gfx110X" or "gfx1100 gfx1101"
     - ``torch_kind``: "rocm", "cuda" or "cpu", if torch itself reports it
-    - ``first``: "card" or "processor", the kind of device 0, or None if all GPUs are of one kind
+    - ``first``: "card" if device 0 is a graphics card, "processor" if it is part of a processor, None if all
+      GPUs are of one kind or device 0 is unknown
     """
 
     amd: bool = False
@@ -417,9 +418,10 @@ def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield one result, on whether AMD's build of the library ``name`` has code for the chip.
+    """Yield one result, on whether AMD's build of the library ``name`` has ``what`` for the chip.
 
-    Yield nothing if this is unknown. The text of the result contains ``title`` and ``what``.
+    Yield nothing if this is unknown. ``what`` is "kernels" or "databases". ``title`` is the library's name in
+    the text of the result.
     """
     number, isa = combination.rocm_number, combination.isa
     if number is None or isa is None or gpus.target(isa) is None:

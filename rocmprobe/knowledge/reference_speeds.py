@@ -152,7 +152,7 @@ def _bus(product: Mapping[str, Any]) -> float:
 
 
 def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
-    """Return ``fact`` if it has a valid number, else the number from the table as a fact."""
+    """Return ``fact`` if it has a valid number, else ``by_table`` as a fact with the source of ``row``."""
     value = _number(fact.value)
     return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
 

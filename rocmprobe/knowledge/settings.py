@@ -133,7 +133,8 @@ def settings_for(
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
     """Return (setting, backends, set) for every setting, with the flags of the newest PyTorch.
 
-    The set is "default", or "all" if only ``--settings all`` or the setting's name selects the setting.
+    The set is "default" or "all". A setting of the set "all" is selected only by ``--settings all`` or by its
+    name.
     """
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 

@@ -140,7 +140,10 @@ def variables() -> tuple[Variable, ...]:
 
 
 def find(name: str) -> Optional[Variable]:
-    """Return the catalogue's row for a variable or its family, or None if unknown."""
+    """Return the catalogue's row for a variable, or None if no row matches.
+
+    If the name itself has no row, use the row of a pattern that matches, e.g. "LC_*".
+    """
     table = _table()
     own = table.by_name.get(name)
     return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
@@ -251,7 +254,11 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 
 
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
-    """Return the label of a name that is not in the catalogue: UNKNOWN or NOT_LISTED."""
+    """Return the label of a name that is not in the catalogue.
+
+    The label has the word UNKNOWN if the name is probably misspelled, or if this ROCm does not read the
+    variable. It has the word NOT_LISTED if the catalogue may be incomplete.
+    """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
     # Builds and containers set variables with these endings.

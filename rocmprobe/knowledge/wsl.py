@@ -22,9 +22,9 @@ _MOST = 256
 class Bridge:
     """Versions of ROCm that load librocdxg.
 
-    - ``first_rocm``: oldest of these versions
-    - ``variable``: environment variable that older versions need, set to 1
-    - ``without_variable``: first version that does not need ``variable``
+    - ``first_rocm``: oldest version that loads librocdxg
+    - ``without_variable``: oldest version that loads librocdxg without ``variable``
+    - ``variable``: environment variable that versions before ``without_variable`` need, set to 1
     """
 
     first_rocm: str

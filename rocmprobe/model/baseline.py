@@ -45,7 +45,10 @@ def observed_state(outcome: Outcome) -> str:
 def baseline_of(former: Results, path: str, machine: Machine, simulated: Optional[str]) -> Baseline:
     """Return the run ``former`` as the baseline of a run on ``machine``.
 
-    Raise BadInput if ``former`` has no outcomes or ran on another machine, real or simulated.
+    ``simulated`` is the name of the new run's simulated machine, or None for a real machine.
+
+    Raise BadInput if ``former`` has no outcomes, or if its GPUs or its simulated machine differ from those of
+    the new run.
     """
     if not former.outcomes:
         raise BadInput(

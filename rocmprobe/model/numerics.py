@@ -58,8 +58,9 @@ def accumulator(dtype: str) -> str:
 def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``guarantee`` is ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``TRANSFORMS`` allows Winograd and FFT, so the
-    limit is larger. ``parts`` is the number of partial sums that the kernel rounds to ``dtype``.
+    ``guarantee`` is ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``SUMS`` and ``PARTS`` have the same limit.
+    ``TRANSFORMS`` allows Winograd and FFT, so its limit is larger. ``parts`` is the number of partial sums
+    that the kernel rounds to ``dtype``.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if guarantee == TRANSFORMS else 1
@@ -81,7 +82,7 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
     operands' absolute values.
 
     Let u be the accumulator's unit roundoff, v the unit roundoff of ``dtype``, and gamma(n, u) = n u / (1 - n
-    u). Then a = gamma(``terms`` + 1, u) * (1 + v). If ``parts`` > 1, a also includes gamma(``parts`` + 1, v).
+    u). Then a = gamma(``terms`` + 1, u) * (1 + v). If ``parts`` > 1, gamma(``parts`` + 1, v) is added to a.
     If no bound exists, a is infinite. Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002,
     section 3.1.
 
@@ -203,8 +204,8 @@ def judge_float(
     - ``numbers``: the measures and their limits
     - ``reason``: the reason for a failure, or ""
 
-    The result also fails if it is zero, constant or not finite and the reference is not. See ``limit`` for
-    the parameters.
+    The result also fails if an element is finite only in the reference. It also fails if all its elements
+    are zero or equal, but the elements of the reference are not. See ``limit`` for the parameters.
     """
     limits = float_limits(dtype, terms, guarantee, parts)
     numbers: dict[str, Any] = {

@@ -274,9 +274,9 @@ def _can_be_valid(row: Sequence[str]) -> bool:
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Add rows to ``before`` until every possible combination of ``strength`` values occurs.
+    """Add rows to ``before`` until every possible value or pair of values occurs.
 
-    Return ``before`` followed by the new rows.
+    ``strength`` is 1 for values and 2 for pairs. Return ``before`` followed by the new rows.
     """
     rows = [*before, *_all_pairs(values, strength, before)]
     # AllPairs stops early if its filter rejects too many rows, so add a row for each missing combination.

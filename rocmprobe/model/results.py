@@ -332,7 +332,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Recommended configuration: setting, environment variables, Python code and layer switches."""
+    """Recommended setting, environment variables and Python code.
+
+    ``layers`` has sentences with further advice, mostly about layers other than convolution.
+    """
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)

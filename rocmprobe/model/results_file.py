@@ -156,10 +156,10 @@ def results_file(source: Path) -> Path:
 
 
 def resolve_member(source: Path) -> Path:
-    """Return the recommended member of the joined run ``source``, or ``source`` itself for another run.
+    """Return the recommended member if ``source`` is a joined run, else return ``source`` itself.
 
-    If ``source`` is a folder, return the folder of the member, else its results.json. Raise BadInput if a
-    joined run recommends no member.
+    If the joined run is given as a folder, return the folder of the member, else its results.json.
+    Raise BadInput if a joined run recommends no member.
     """
     path = results_file(source)
     joined = read_joined(path)

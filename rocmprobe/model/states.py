@@ -90,5 +90,5 @@ def works(name: Optional[str]) -> bool:
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if the state ``name`` proves a failure. "aborted" counts as a failure for every cause."""
+    """Return True if the state ``name`` proves a failure. "aborted" counts, whatever its cause."""
     return name in STATES and STATES[name].fails

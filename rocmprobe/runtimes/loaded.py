@@ -76,7 +76,7 @@ def hiprtc(maps: str = _MAPS) -> str:
 
     - the loaded libhiprtc
     - the libhiprtc of the same major version in the runtime's folder
-    - the HIP runtime, which contains the functions in ROCm 6 and older, also in the ROCm of torch 1.13.1
+    - the HIP runtime, which contains the functions in ROCm 6 and older
 
     Raises NotLoaded if this process has not loaded exactly one HIP runtime.
     """

@@ -85,7 +85,7 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 
 
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
-    """Return slices of the padded image with the pixels that the filter tap at ``taps`` reads."""
+    """Return one slice per axis. They select the pixels that the tap at ``taps`` reads in a padded image."""
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)
         for tap, dilation, size, stride in zip(taps, call.dilation, sizes, call.stride)

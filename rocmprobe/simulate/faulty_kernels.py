@@ -164,7 +164,7 @@ def pixels_not_read(problem: Problem, axis: int) -> frozenset[int]:
 
 
 def has_equal_channels(problem: Problem) -> bool:
-    """Return True if each group has at least two input channels and the same number of output channels."""
+    """Return True if there are as many input as output channels, and at least two of each per group."""
     return problem.in_channels == problem.out_channels > problem.groups
 
 

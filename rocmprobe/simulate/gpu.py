@@ -129,7 +129,7 @@ class SimulatedGpu(SimulatedCpu):
         return fault.matches(self._setting, problem, dtype, direction, os.environ)
 
     def happens(self, fault: Fault) -> bool:
-        """Return True if a matching fault happens in this call, which depends on chance."""
+        """Choose at random whether a matching fault happens in this call. Return True if it happens."""
         if fault.effect == "flip" and id(fault) in self._injected:
             return False
         return random.random() < fault.chance  # noqa: S311

@@ -29,7 +29,7 @@ class Injector:
         """Raise RuntimeError if an earlier fault made the device context unusable."""
 
     def clock(self) -> float:
-        """Return the reading in seconds of the clock for measurements."""
+        """Read the clock for measurements. Return the time in seconds."""
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
@@ -37,7 +37,7 @@ class Injector:
         return result
 
     def soak_clock(self) -> float:
-        """Return the reading in seconds of the clock for soaks."""
+        """Read the clock for soaks. Return the time in seconds."""
         return time.monotonic()
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:

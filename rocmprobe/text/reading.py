@@ -167,7 +167,10 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 
 
 def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
-    """Return (place, reason) for the first value that is nested too deeply or is too large, or None."""
+    """Return (place, reason) for the first value that is nested too deeply or too large, or None.
+
+    If ``finite``, infinity and NaN also count as too large.
+    """
     # Not recursive, because recursion would overflow the stack on deep data.
     level: list[tuple[Any, Any]] = [((), data)]
     for _ in range(DEEPEST):

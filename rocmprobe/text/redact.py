@@ -62,7 +62,10 @@ def redacted(data: Any) -> Any:
 
 
 def redacted_by_form(data: Any) -> Any:
-    """Return JSON ``data`` redacted without the rules for the names of this user and this machine."""
+    """Return JSON ``data`` with a placeholder for every identifier that is found by its form.
+
+    Names of this user and this machine without such a form stay unchanged.
+    """
     return _walked(data, (*_TOKENS, *_FORMS))
 
 

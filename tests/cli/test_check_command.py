@@ -435,7 +435,7 @@ def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> No
 @pytest.mark.thorough
 def test_a_hang_is_named_with_its_phase(tmp_path: Path) -> None:
     fault = {"library": "miopen", "directions": ["fwd"], "effect": "ignore-term"}
-    answer = check("--simulate", machine(tmp_path, fault), "--budget", "30", cwd=CHECKOUT)
+    answer = check("--simulate", machine(tmp_path, fault), "--budget", "20", cwd=CHECKOUT)
     assert answer["state"] == "problem"
     assert " in convolution fwd float32, default" in answer["verdict"]
     assert answer["seconds"] <= answer["budget"] + OVER

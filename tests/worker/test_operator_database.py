@@ -75,7 +75,7 @@ def test_without_expecttest_the_sweep_is_not_applicable(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_each_failure_costs_one_operator_and_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_each_failure_costs_one_operator(tmp_path: Path) -> None:
     """On a machine on which one operator computes wrong numbers, one raises, one crashes and one hangs.
 
     One test, because several would make this slow run once in each process.
@@ -116,16 +116,6 @@ def test_each_failure_costs_one_operator_and_a_run_goes_on_where_it_ended(tmp_pa
     # The CPU has no such fault.
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.startswith("pass output 0")
-
-    journal = (faulty.folder / "journal.jsonl").read_text("utf-8").splitlines(keepends=True)
-    ends = [at for at, line in enumerate(journal) if '"record": "outcome"' in line]
-    folder = tmp_path / "resumed"
-    folder.mkdir()
-    (folder / "journal.jsonl").write_text("".join(journal[: ends[-3] + 1]), "utf-8")
-    ended = rocmprobe("run", "--resume", folder)
-    assert ended.returncode in (0, 1), ended.stderr
-    states = {name: each.state for name, each in faulty.outcomes.items()}
-    assert {name: each.state for name, each in Run(folder, ended).outcomes.items()} == states
 
 
 def test_the_benchmark_found_no_false_alarm() -> None:

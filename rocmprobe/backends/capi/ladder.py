@@ -370,8 +370,8 @@ def _compare(
 ) -> CheckResult:
     """Compare results to expected values, and return ``step`` with errors and state.
 
-    Each element of a result is a sum of ``terms`` products. Results must be exact if all expected values are
-    integers. If ``exact`` is False, results are rounded to integers first.
+    Each element of a result is a sum of ``terms`` products. If all expected values are integers, results must
+    equal them. If ``exact`` is False, results are rounded to integers before this comparison.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0

@@ -101,7 +101,10 @@ def _names(folder: Path) -> list[str]:
 
 
 def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
-    """Return the folders of torch's libraries and of the ROCm packages next to torch."""
+    """Return, for each folder of the package torch, a list of folders with libraries.
+
+    The list has ``lib/`` of torch and ``lib/`` of each ROCm package next to torch.
+    """
     spec = importlib.machinery.PathFinder.find_spec(
         "torch", import_path if import_path is not None else sys.path
     )

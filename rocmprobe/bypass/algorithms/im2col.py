@@ -6,7 +6,7 @@ processing", 2006.
 Workspace (symbols: see ``base``):
 
 - columns: n * C * taps * t * a
-- padded region under a tile, of size span(t): n * C * span(t) * b
+- padded region under a tile: n * C * span(t) * b, where span(t) is the number of positions in the region
 - weight: w * a
 - bias: max(C, K) * a
 - product: n * K * t * a, or nothing if the product is written directly into the result

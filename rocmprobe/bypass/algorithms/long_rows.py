@@ -187,9 +187,10 @@ class LongRows:
         return self._memory[tap.phase].narrow(1, tap.offset, samples * self._form.positions)
 
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
-        """Return the rows shifted by each of ``fold.steps``, ``(groups, steps * channels / groups, length)``.
+        """Return the rows of ``fold.phase`` once for each step in ``fold.steps``, shifted by that step.
 
-        If there are several steps, the result lies in ``buffer``.
+        The result has the shape ``(groups, steps * channels / groups, length)``. If there are several steps,
+        the result lies in ``buffer``.
         """
         rows = self._memory[fold.phase].view(groups, -1, self._memory.shape[2])
         if len(fold.steps) == 1:
@@ -211,7 +212,8 @@ def sum_taps(
 ) -> None:
     """Write the sum over all taps, plus ``bias``, into ``result``.
 
-    ``add`` must add the bias together with the first tap of a phase.
+    If its last argument is True, ``add`` must set the sum to the products of the tap plus the bias. Otherwise
+    ``add`` must add the products of the tap to the sum.
     """
     rows = LongRows(source, form, plan.samples)
     batch, channels = result.shape[:2]
@@ -240,7 +242,7 @@ class Fold:
 
     Attributes:
         phase: source phase.
-        steps: number of elements from the first tap of a line to each tap, the same for all lines.
+        steps: offset of each tap in a line minus the offset of the first tap. All lines have the same steps.
         lines: taps of each line.
     """
 
@@ -267,7 +269,10 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Return the total number of elements in the rows of image and gradient that bwd-weights creates."""
+    """Return how many elements bwd-weights allocates for rows of the image and of the gradient.
+
+    This includes the shifted copies of the image's rows. ``samples`` is the number of samples in a chunk.
+    """
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0

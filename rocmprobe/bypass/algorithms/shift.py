@@ -10,8 +10,9 @@ Workspace (symbols: see ``base``), where "positions" is the number of elements o
 - copy of the weight: w * a
 - copy of the bias: K * a
 
-bwd-weights needs rows for the gradient instead of the sums. With several groups, bwd-weights also copies the
-rows of one phase, at most once for each position along the kernel's last dimension.
+bwd-weights needs rows for the gradient instead of the sums. With several groups, bwd-weights can also need
+shifted copies of the rows of one phase. The number of copies is at most the size of the kernel's last
+dimension.
 """
 
 from __future__ import annotations

@@ -71,9 +71,9 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield (name, number of elements) of each tensor in the result of ``run``, in three groups.
+        """Yield three lists: the loss, the gradients and the new weights.
 
-        The groups are the loss, the gradients and the new weights.
+        Each list has a (name, number of elements) for each tensor, in the order of the result of ``run``.
         """
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]

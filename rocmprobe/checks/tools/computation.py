@@ -33,7 +33,8 @@ class Computation:
     - ``limits``: limits keyed by result ("" for every result), then by measure
     - ``reference``: computes the expected results in fp64 on the CPU. If None, ``call`` computes them.
     - ``layout``: changes the memory format of operands on the device
-    - ``bounds``: last three arguments of ``rounding``, keyed by result
+    - ``bounds``: the three numbers that ``numerics.error_bound`` returns, keyed by result. ``rounding``
+      computes the error bound of each element from them.
     """
 
     draw: partial[Named]
@@ -148,7 +149,8 @@ def cancelling(
 
     The operand ``zero_sum`` (e.g. "weight") sums to zero along the dimensions ``along``. Dimension 0 of the
     operand, of size n, is first split into two dimensions of sizes ``groups`` and n / ``groups``. ``along``
-    contains numbers of dimensions after this split. The other factor has values near ``base``.
+    contains numbers of dimensions after this split. Operands other than ``zero_sum``, "weight" and "bias"
+    have values from ``base - 1`` to ``base + 1``.
     """
     import torch
 

@@ -89,7 +89,7 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the side of the smallest square matrices whose product nearly has the highest throughput."""
+    """Return the smallest side of square matrices at which products nearly reach the highest throughput."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)

@@ -2,7 +2,7 @@
 
 Format: linux Documentation/gpu/amdgpu/thermal.rst (clocks, load) and Documentation/hwmon/sysfs-interface.rst
 (millidegrees, microwatts, hertz, revolutions per minute).
-Identifiers (unique_id, serial_number) are not read.
+This module does not read the identifiers unique_id and serial_number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """GPU nodes that KFD, the kernel's compute driver, lists.
 
-Format: see ``runtimes/kfd.py``. Flags of links: linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
+Format: see ``runtimes/kfd.py``.
+Source of the flags in ``io_links``: linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parser for rocminfo output, which lists the agents (GPUs and CPUs) of the HSA runtime.
 
-Format: rocminfo.cc of ROCm 1.x to 7.x. Output that users paste can be incomplete: without headings or names,
-with hexadecimal numbers only, with values below their labels, or on one line.
+Format: rocminfo.cc of ROCm 1.x to 7.x. Output that users paste can lack headings or names, or have only
+hexadecimal numbers. Values can be below their labels, or the whole output on one line.
 """
 
 from __future__ import annotations

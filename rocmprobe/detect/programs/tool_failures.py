@@ -70,7 +70,7 @@ _MEANINGS = tuple(
 
 
 def failure(text: str) -> Optional[Failure]:
-    """Return the failure that a tool's output reports, or None if no error message is known."""
+    """Return the failure that a tool's output reports, or None if the output has no known error."""
     text = "\n".join(line[:_WIDEST] for line in cleaned(text).splitlines()[:_MOST_LINES])
     for pattern, state, meaning in _MEANINGS:
         match = pattern.search(text)

@@ -48,7 +48,7 @@ class ToolRun:
 class Tool:
     """A program, its arguments, and the parser of its output.
 
-    The parser returns facts, with names such as "agents", and a failure or None.
+    The parser returns two values: a dict of facts, e.g. with the key "agents", and a failure or None.
     """
 
     name: str

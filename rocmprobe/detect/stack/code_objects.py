@@ -169,7 +169,10 @@ def _tensile_folder(tree: Tree, name: str, library: str) -> str:
 
 
 def tensile_targets(names: Iterable[str]) -> list[str]:
-    """Return the targets that a folder of Tensile files supports, sorted."""
+    """Return the targets that rocBLAS or hipBLASLt supports, sorted.
+
+    ``names`` are the file names in the folder where the library keeps its device code.
+    """
     # For a target without its file, the library aborts the process even if kernels exist.
     # Without lazy files, a merged file covers every target that has kernels.
     names = list(names)

@@ -30,7 +30,7 @@ def query_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str
     """Return the facts ``deep.*``, which a child process reads from torch. Never raise an exception.
 
     - ``deep.arch_list``, ``deep.devices``: lists
-    - ``deep.switches``: name in ``torch.backends``, e.g. "cudnn.enabled" -> value
+    - ``deep.switches``: the values of switches in ``torch.backends``, keyed by name, e.g. "cudnn.enabled"
     - ``deep.library``: the version of MIOpen or cuDNN
     - ``deep.error``: exists if the child or the import of torch failed
     """

@@ -18,7 +18,7 @@ _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layer
 
 
 def prepare(torch: Any) -> None:
-    """Apply the configuration to this process, also after a reload of torch.
+    """Apply the configuration to this process. After a reload of torch, call this function again.
 
     Raises an exception if a part of the configuration cannot be applied.
     """

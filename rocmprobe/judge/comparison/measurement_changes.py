@@ -52,7 +52,8 @@ class Measured:
 
     ``kind`` is "time", "first call", "new size" or "memory". ``what`` is a key of ``Outcome.timings`` or
     ``Outcome.memory``, or "all" for all times of a setting. ``ratio`` is the geometric mean of new / old over
-    ``problems`` problems. Within the noise, the ratio is between ``least`` and ``most``.
+    ``problems`` problems. Because of noise, the true ratio can be anything from ``least`` to
+    ``most``.
 
     ``told`` is "more", "less" or "too noisy". ``id`` is the outcome's id, or "" if the ratio is about a whole
     setting.
@@ -110,8 +111,8 @@ def measured(
 ) -> Measurements:
     """Return the measurements that changed, from outcomes that work in both runs.
 
-    Both runs must have used the same devices. ``elsewhere`` has the device of each setting that always
-    runs on the same device, e.g. the CPU.
+    Both runs must have used the same devices. ``elsewhere`` maps settings that prescribe a device, e.g. the
+    CPU, to this device.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -160,7 +161,10 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 
 
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
-    """Return the largest factor by which the device's speed may have changed under any setting."""
+    """Return the factor by which the device's speed may have changed, or None if unknown.
+
+    The factor is computed for each setting, and the largest one is returned.
+    """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
         factor = drift(old.timings, new.timings)

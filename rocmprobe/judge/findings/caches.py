@@ -68,9 +68,9 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the chips and the source of a known miscompilation, or "".
+    """Return chips and source of a known miscompilation that affects cached kernels for this machine, or "".
 
-    The miscompilation must concern a GPU of this machine. ``isas`` are the chips of the cached kernels.
+    ``isas`` are the chips of the cached kernels.
     """
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():

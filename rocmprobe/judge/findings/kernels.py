@@ -23,7 +23,7 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 def kernels(results: Results) -> Iterator[Finding]:
     """Yield a finding for each check that fails under ``default``, if the check has an ``explanation``.
 
-    In the group "primitives", failing checks of operators (not of layers) need no ``explanation``.
+    Also yield a finding for each failing check of the group "primitives" that tests an operator, not a layer.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")

@@ -106,7 +106,10 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Return the time of each setting. Settings that run the same convolutions get their shortest time."""
+    """Return the time of each setting.
+
+    If several settings run the same convolutions, each of them gets the shortest of their times.
+    """
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {
@@ -129,11 +132,11 @@ _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Return the peak memory of each setting in bytes, without the operands.
+    """Return the peak memory of each setting in bytes, without the operands, added up over problems.
 
-    The peak is the sum over problems in ``dtype`` that were measured under all returned settings. For
-    inference, only the forward direction is used. A setting without measurements gets the measurements of its
-    :func:`representative`.
+    For inference, only the forward direction is used. A setting without measurements gets the measurements of
+    its :func:`representative`, or is left out. Problems in ``dtype`` are used only if they were measured
+    under all remaining settings.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)

@@ -48,7 +48,7 @@ class Axis:
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
     """Return the gathers of a direction, each as one :class:`Axis` per spatial dimension.
 
-    Exactly one gather writes each position of the result.
+    Each position of the result is written by exactly one gather.
 
     Raises:
         ValueError: for bwd-weights, which is not a gather.

@@ -256,7 +256,10 @@ def launch_count(found: Sequence[Product], splits: int) -> int:
 
 
 def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Return (bytes of the packed weights, bytes of the depth table)."""
+    """Return (bytes of the packed weights, bytes of the table).
+
+    The table has one entry for each term of a sum, with the offset of the term's input value.
+    """
     depth = round_up(product.depth, tile.depth)
     return (
         round_up(product.groups * depth * round_up(product.rows, tile.rows) * 4, _ALIGNMENT),
@@ -392,7 +395,10 @@ def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return one ``Axis`` per spatial dimension (z, y, x), with step fields valid for all of ``batch``."""
+    """Return one ``Axis`` of ``batch`` for each spatial dimension (z, y, x).
+
+    The steps of this axis apply to all products. Other fields can differ between products.
+    """
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x
 

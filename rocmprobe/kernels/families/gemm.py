@@ -43,7 +43,8 @@ class _RankedOption:
     """An option with its sort keys.
 
     Attributes:
-        share: ``gemm_share`` of the option, reduced by the time for adding the partial sums.
+        share: like ``gemm_share`` of the option, but including the time of the launch that adds the partial
+            sums.
         loads: estimated number of values loaded, plus the number of values stored in the workspace.
     """
 

@@ -102,8 +102,8 @@ def cheapest_tile(
 ) -> tuple[float, GroupedTile]:
     """Return (cost, tile) of the cheapest tile. ``weights`` is True for bwd-weights.
 
-    The cost is an estimate of the instructions for one sample, one input channel of each group, and one
-    position and tap in z.
+    The cost is the estimated number of instructions for one sample. The estimate assumes that each group has
+    one input channel, and that there is one position and one tap in z.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)

@@ -17,9 +17,9 @@ _DIMENSIONS = 5
 class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
-    ``target`` has ``sizes`` and ``strides`` (in elements), last dimension fastest. ``multipliers`` and
-    ``shifts`` replace divisions by the number of values per channel and by ``channels`` (see
-    ``extents.reciprocal``).
+    The values in ``partial`` are in contiguous order. ``sizes`` and ``strides`` (in elements) describe
+    ``target``. ``multipliers`` and ``shifts`` replace divisions by the number of values per channel and by
+    ``channels`` (see ``extents.reciprocal``).
     """
 
     _fields_ = [

@@ -17,8 +17,9 @@ class Tile:
         depth: number of products that each step adds to a sum.
         share: approximate fraction of vector instructions that are multiply-adds
             (benchmarks/results/kernel_tiles.md).
-        wide: True if the tile limits the distance between the first and the last tap in each dimension. Other
-            tiles limit the sum of the tap counts of all dimensions to 31.
+        wide: True if the tile supports any number of taps. Only the distance between the first and the last
+            tap of each dimension is limited. In other tiles, the tap counts of all dimensions can add up to
+            at most 31, e.g. 1 + 3 + 3 for a 3x3 kernel.
     """
 
     name: str

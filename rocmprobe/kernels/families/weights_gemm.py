@@ -49,8 +49,8 @@ class WeightsTableArguments(ctypes.Structure):
     """Arguments of the kernel that writes the table of pixels. Steps are in bytes.
 
     An entry of the table has the offset of a pixel in the feature and the offset of the first tap in the
-    image. It also has one bit for each tap of each dimension, set if the tap is inside the image. Wide tiles
-    do not use these bits, but ``corners``, the image positions of the first taps.
+    image. For wide tiles, the kernel also writes ``corners``, the image position of each pixel's first tap.
+    For other tiles, an entry has one bit for each tap of each dimension, set if the tap is inside the image.
     """
 
     _fields_ = [
@@ -140,8 +140,8 @@ WEIGHTS_TILES = (
 class Sizes:
     """Sizes of the matrix product of one group.
 
-    ``windows`` is the number of pixels in a sample. ``period`` is the number of pixels in the table, which
-    covers ``period_samples`` samples.
+    ``windows`` is the number of pixels in a sample. The table of pixels (see the module's docstring) covers
+    ``period_samples`` samples. The property ``period`` is the number of pixels in these samples.
     """
 
     rows: int

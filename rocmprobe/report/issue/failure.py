@@ -52,7 +52,8 @@ class Failure:
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """Return the failure that matters most to ``tracker``, or None if no failure concerns ``tracker``.
 
-    Failures in PyTorch have priority, and among these, failures in the vendor library.
+    Failures in PyTorch come before failures without PyTorch. Within both groups, failures under a setting
+    that uses the vendor library come first.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}

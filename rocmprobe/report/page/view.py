@@ -343,7 +343,7 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def other_facts(machine: Machine) -> dict[str, Fact]:
-    """Return all facts except the descriptions of the environment variables that are set."""
+    """Return the machine's facts, except those that ``variable_facts`` includes."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 

@@ -55,9 +55,10 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _forward_size(problem: Problem) -> tuple[int, ...]:
-    """Return the output size of a convolution that is applied to the output of ``problem``.
+    """Return the output size of the ordinary convolution that corresponds to a transposed convolution.
 
-    ``problem`` is a transposed convolution. Both have the same kernel, stride, padding and dilation.
+    The input of the ordinary convolution has the output size of ``problem``, the transposed convolution.
+    Kernel, stride, padding and dilation are the same.
     """
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)

@@ -1,6 +1,7 @@
 """Scripts of about eight lines that show a failure by comparing the device with fp64 on the CPU.
 
-The scripts draw other random numbers than the run, unlike the scripts of the module ``script``.
+The random numbers differ from those of the run. The scripts of the module ``script`` draw the same random
+numbers as the run.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def search_rows() -> list[tuple[str, str, str]]:
-    """Return (description, torch versions, flags) for each method to get a solver from MIOpen."""
+    """Return (description, torch versions, flags) for each method of choosing a solver in MIOpen."""
     return [
         (
             _WAYS[way.name],
