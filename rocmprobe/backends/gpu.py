@@ -123,7 +123,7 @@ class Miopen(Cudnn):
 
     def read(self, log: str) -> Reading:
         parsed = miopen_log.parse(log)
-        chosen = parsed.choice or miopen_log.Choice(None, None)
+        chosen = parsed.choice or miopen_log.ChosenSolver(None, None)
         return Reading(
             chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db,
             parsed.failures, parsed.commands,

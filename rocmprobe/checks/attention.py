@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import Check, Explanation, Requires
+from rocmprobe.checks.check import Check, FailureText, Requires
 from rocmprobe.checks.tools.compare import compare
 from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with_gradients
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
@@ -135,7 +135,7 @@ CHECKS = (
     _attention_check(
         "attention", question="Is scaled dot product attention right, by the backend that PyTorch chooses?",
         function=attention,
-        explanation=Explanation(
+        explanation=FailureText(
             "Scaled dot product attention", "controls",
             "Pin a backend that passed: `with torch.nn.attention.sdpa_kernel(...)`.",
         ),
@@ -143,19 +143,19 @@ CHECKS = (
     _attention_check(
         "attention-math", question="Is it right by separate products and a softmax?",
         function=attention_math,
-        explanation=Explanation(
+        explanation=FailureText(
             "Attention by separate products", "controls",
             "Look at the findings about matrix products and about softmax.",
         ),
     ),
     _attention_check(
         "attention-flash", question="Is it right by the flash kernel?", function=attention_flash,
-        explanation=Explanation("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
+        explanation=FailureText("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
     ),
     _attention_check(
         "attention-efficient", question="Is it right by the memory-efficient kernel?",
         function=attention_efficient,
-        explanation=Explanation(
+        explanation=FailureText(
             "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")
         ),
     ),

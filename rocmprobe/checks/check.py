@@ -63,7 +63,7 @@ class LibraryLayer:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class FailureText:
     """Text of the finding for a failed check.
 
     - ``rung``: name of a group of checks. The software layer that this group tests is blamed, unless the
@@ -115,7 +115,7 @@ class Check:
     seconds: float = 0.1
     script: Optional[Callable[[Outcome, str], Union[Computation, Program]]] = None
     layer: Optional[LibraryLayer] = None
-    explanation: Optional[Explanation] = None
+    explanation: Optional[FailureText] = None
 
 
 #: Requirements of checks that need only PyTorch's own kernels, then of checks that measure convolution.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, Check, Explanation, Requires
+from rocmprobe.checks.check import KERNELS, Check, FailureText, Requires
 from rocmprobe.checks.tools.compare import compare
 from rocmprobe.checks.tools.computation import (
     Named,
@@ -95,7 +95,7 @@ CHECKS = (
         "triton", rung="primitives", verified=False,
         question="Does a kernel compiled by Triton write the expected values?",
         function=triton, requires=KERNELS, seconds=0.01,
-        explanation=Explanation(
+        explanation=FailureText(
             "A kernel in Triton", "compiled",
             "Keep programs off Triton: no torch.compile, and no packages with kernels in it.",
         ),
@@ -105,7 +105,7 @@ CHECKS = (
         question="Does torch.compile give the results of eager mode?",
         function=inductor, requires=Requires(("training-step",)), exclusive=True,
         own_process=True, seconds=17.0,
-        explanation=Explanation(
+        explanation=FailureText(
             "A network under torch.compile", "compiled", "Run programs without torch.compile.",
             wrong="compiled-code-wrong",
         ),

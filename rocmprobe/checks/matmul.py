@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, Check, Explanation, layer_check
+from rocmprobe.checks.check import KERNELS, Check, FailureText, layer_check
 from rocmprobe.checks.tools.computation import Named, leaf, unequal, uniform, with_gradients
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
@@ -61,7 +61,7 @@ CHECKS = (
             },
         ),
         call=linear, requires=KERNELS, verified=False,
-        explanation=Explanation(
+        explanation=FailureText(
             "A linear layer", "gemm",
             "Stay with the dtypes in which it is right, or with another build of torch.",
         ),
@@ -69,7 +69,7 @@ CHECKS = (
     Check(
         "int-matmul", "gemm", "Are products of bytes, which hipBLASLt alone computes on AMD, exact?",
         int_matmul, KERNELS, verified=False, seconds=0.01,
-        explanation=Explanation(
+        explanation=FailureText(
             "The product of bytes (torch._int_mm)", "gemm",
             "Do without int8 products: quantized models need another dtype, or a build whose library has "
             "them.",

@@ -29,7 +29,7 @@ MOST = 1 << 16
 #: Time limit of the search, in multiples of the time for one throughput measurement (5 s at level quick).
 _SECONDS = 10
 #: The search ends when the largest batch that fitted and the smallest batch that did not fit differ by at
-#: most this fraction.
+#: most this fraction, or by 1.
 _PRECISION = 1 / 8
 
 Limit = Callable[[], AbstractContextManager[None]]

@@ -5,7 +5,7 @@ The bypass uses the kernels only if their self-test passed on the machine.
 
 from __future__ import annotations
 
-from rocmprobe.checks.check import KERNELS, Check, Explanation
+from rocmprobe.checks.check import KERNELS, Check, FailureText
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 
@@ -86,7 +86,7 @@ CHECKS = (
         "kernel", "gemm", "Do kernels that are compiled on this machine load, and give exact results?",
         kernel, KERNELS, exclusive=True, own_process=True, last=True, verified=False,
         seconds=0.01,
-        explanation=Explanation(
+        explanation=FailureText(
             "A kernel of rocmprobe's own", "elementwise",
             "Nothing else needs it: the bypass leaves these kernels out. Please report it.", general=False,
             needed=False,

@@ -5,7 +5,7 @@ Only the driver capi, which calls MIOpen without torch, runs these checks.
 
 from __future__ import annotations
 
-from rocmprobe.checks.check import KERNELS, Check, Explanation
+from rocmprobe.checks.check import KERNELS, Check, FailureText
 
 _DTYPES = ("float32", "float16")
 _INSIDE = "PyTorch calls it only inside other layers: look at the findings about RNN and convolution."
@@ -17,7 +17,7 @@ _UNUSED = (
 def _check(name: str, question: str, subject: str, advice: str, dtypes: tuple[str, ...] = _DTYPES) -> Check:
     return Check(
         name, "primitives", question, None, KERNELS, capi_dtypes=dtypes, verified=False,
-        explanation=Explanation(subject, "primitives", advice, needed=False),
+        explanation=FailureText(subject, "primitives", advice, needed=False),
     )  # fmt: skip
 
 

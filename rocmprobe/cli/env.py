@@ -15,7 +15,7 @@ from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
 if TYPE_CHECKING:
-    from rocmprobe.exec.choice import Choice
+    from rocmprobe.exec.choice import ChosenConfiguration
 
 
 @click.command("env")
@@ -80,7 +80,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     return OK
 
 
-def _new_caches(chosen: Choice) -> dict[str, str]:
+def _new_caches(chosen: ChosenConfiguration) -> dict[str, str]:
     """Return variables for new cache folders, if the configuration requires new caches."""
     from rocmprobe.exec.caches import caches_of
     from rocmprobe.knowledge.stacks import new_caches

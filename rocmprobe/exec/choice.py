@@ -18,7 +18,7 @@ class NoRun(BadInput):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenConfiguration:
     """Results and one of their configurations.
 
     ``configuration.setting`` is None if the results recommend no configuration.
@@ -37,7 +37,7 @@ class Choice:
         return "no safe configuration was found"
 
 
-def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
+def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> ChosenConfiguration:
     """Return the configuration of ``setting``, or the recommended configuration if ``setting`` is empty.
 
     If ``path`` is None, use the last complete run on this machine.
@@ -60,7 +60,7 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
             "one; start `rocmprobe run`, or add --simulated to use them all the same"
         )
     recommended = results.recommendation.configuration if results.recommendation else Configuration()
-    return Choice(path, results, _named(path, results, setting) if setting else recommended)
+    return ChosenConfiguration(path, results, _named(path, results, setting) if setting else recommended)
 
 
 def _named(path: Path, results: Results, name: str) -> Configuration:

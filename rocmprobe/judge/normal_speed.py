@@ -14,9 +14,9 @@ from typing import Optional
 
 from rocmprobe.judge.noise import time_of
 from rocmprobe.knowledge.reference_speeds import (
-    Explanation,
     Peak,
     Published,
+    SlowReason,
     explanations,
     peak_of,
     published_for,
@@ -68,7 +68,7 @@ class NormalSpeed:
     memory_bound: bool = False
     others: tuple[Published, ...] = ()
     verdict: str = ""
-    explanations: tuple[Explanation, ...] = ()
+    explanations: tuple[SlowReason, ...] = ()
 
 
 def has_own_times(results: Results) -> bool:

@@ -129,7 +129,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSolver:
     """The solver that MIOpen chose for a convolution.
 
     - ``algorithm``: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive
@@ -165,7 +165,7 @@ class MiopenLog:
     """
 
     messages: tuple[Message, ...] = ()
-    choice: Optional[Choice] = None
+    choice: Optional[ChosenSolver] = None
     find_mode: Optional[str] = None
     statuses: tuple[Status, ...] = ()
     failures: tuple[str, ...] = ()
@@ -269,12 +269,12 @@ def _bytes(text: Optional[str]) -> Optional[int]:
     return int(text) if text and len(text) < 20 else None
 
 
-def _choice(messages: Iterable[Message]) -> Optional[Choice]:
-    choice: Optional[Choice] = None
+def _choice(messages: Iterable[Message]) -> Optional[ChosenSolver]:
+    choice: Optional[ChosenSolver] = None
     mode: Optional[str] = None
     find_db: Optional[str] = None
-    found: Optional[Choice] = None
-    listed: Optional[Choice] = None
+    found: Optional[ChosenSolver] = None
+    listed: Optional[ChosenSolver] = None
     times: dict[str, Optional[float]] = {}
     for message in messages:
         text, function = message.text, message.function or ""
@@ -290,7 +290,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
         elif function == "FindConvolution" and (match := _LISTED.match(text)):
             if listed is None:
                 time = _number(match[2])
-                choice = listed = Choice(
+                choice = listed = ChosenSolver(
                     None, match[1], _bytes(match[3]), time, _find_db_result(find_db, mode)
                 )
         elif listed and function == "FindSolutionImpl" and family(text.partition(" ")[0]):
@@ -306,7 +306,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
             choice = _chosen(solver, match[2], times.get(solver), find_db)
         elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
             # The search ran before this log began, so only the algorithm family is known.
-            choice = Choice(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
+            choice = ChosenSolver(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
     return choice
 
 
@@ -324,23 +324,23 @@ def solver_name(solver: Union[str, int]) -> str:
 
 def _chosen(
     solver: str, workspace: Optional[str], milliseconds: Optional[float], find_db: Optional[str]
-) -> Choice:
+) -> ChosenSolver:
     name = solver_name(solver)
-    return Choice(name, family(name), _bytes(workspace), milliseconds, find_db)
+    return ChosenSolver(name, family(name), _bytes(workspace), milliseconds, find_db)
 
 
-def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
+def _choice_of(logged: Optional[ChosenSolver], of_driver: Optional[ChosenSolver]) -> Optional[ChosenSolver]:
     """Return ``of_driver`` if it has another solver than ``logged``, else ``logged``."""
     # MIOpen's log has more details than the output of MIOpenDriver.
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 
-def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
+def _driver_choice(lines: Iterable[str]) -> Optional[ChosenSolver]:
     """Return the last solver that MIOpenDriver printed, or None."""
-    choice: Optional[Choice] = None
+    choice: Optional[ChosenSolver] = None
     for line in lines:
         if match := _DRIVER_CHOICE.match(line):
-            choice = Choice(match[1], family(match[1]))
+            choice = ChosenSolver(match[1], family(match[1]))
         elif choice and (match := _DRIVER_TIME.match(line)):
             choice = replace(choice, milliseconds=_number(match[1]))
     return choice

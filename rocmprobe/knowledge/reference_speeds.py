@@ -59,7 +59,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class SlowReason:
     """A usual reason for a slow card."""
 
     name: str
@@ -101,10 +101,10 @@ def published() -> tuple[Published, ...]:
 
 
 @lru_cache(maxsize=1)
-def explanations() -> tuple[Explanation, ...]:
+def explanations() -> tuple[SlowReason, ...]:
     """Return every usual reason for a slow card."""
     return tuple(
-        Explanation(row["name"], tuple(row["of"]), row["text"], row["source"], tuple(row.get("gfx", ())))
+        SlowReason(row["name"], tuple(row["of"]), row["text"], row["source"], tuple(row.get("gfx", ())))
         for row in table("reference_speeds")["explanation"]
     )
 

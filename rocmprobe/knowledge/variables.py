@@ -56,7 +56,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class ValidValue:
     """A valid value of a variable, as a word, a number or both."""
 
     word: str = ""
@@ -73,7 +73,7 @@ class Variable:
     effect: str
     source: str
     values: str = ""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ValidValue, ...] = ()
     default: str = ""
     since: str = ""
     until: str = ""
@@ -131,7 +131,7 @@ def _members(families: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _variable(row: dict[str, Any]) -> Variable:
-    return Variable(**{**row, "choices": tuple(Choice(**choice) for choice in row.get("choices", ()))})
+    return Variable(**{**row, "choices": tuple(ValidValue(**choice) for choice in row.get("choices", ()))})
 
 
 def variables() -> tuple[Variable, ...]:
@@ -367,7 +367,7 @@ def _refused_option(row: Variable, value: str) -> str:
     return ""
 
 
-def _offered(row: Variable, rocm: Optional[Release]) -> list[Choice]:
+def _offered(row: Variable, rocm: Optional[Release]) -> list[ValidValue]:
     return [each for each in row.choices if not (rocm and each.since and rocm < _parsed(each.since))]
 
 

@@ -14,7 +14,7 @@ from tiers import examples
 from rocmprobe.backends import Miopen
 from rocmprobe.knowledge.miopen_log import (
     STATUSES,
-    Choice,
+    ChosenSolver,
     Status,
     Tuning,
     family,
@@ -113,7 +113,7 @@ class TestRecordedRuns:
     def test_the_choice(self, name):
         *choice, mode = CHOSEN[name]
         told = recorded(name)
-        assert (told.choice, told.find_mode, told.statuses) == (Choice(*choice), mode, ())
+        assert (told.choice, told.find_mode, told.statuses) == (ChosenSolver(*choice), mode, ())
 
     @every_row("name", FAILED)
     def test_the_failure(self, name):
@@ -237,28 +237,28 @@ class TestChoice:
         ("log", "expected"),
         [
             (line("BWrW Chosen Algorithm: ConvWinograd3x3MultipassWrW<3-2> , 64, 1.5"),
-             Choice("ConvWinograd3x3MultipassWrW<3-2>", "Winograd", 64, 1.5)),
+             ChosenSolver("ConvWinograd3x3MultipassWrW<3-2>", "Winograd", 64, 1.5)),
             (line("solver_id = 91, workspace = 12", "ConvolutionForwardImmediate"),
-             Choice("GemmFwdRest", "GEMM", 12)),
-            (line("solver_id = 4711, workspace = 12"), Choice("4711", None, 12)),
-            (line("solver_id = ConvAsm1x1U", "CompileSolution"), Choice("ConvAsm1x1U", "Direct")),
-            (line("algo = 5, workspace = 12", "ConvolutionBackwardData"), Choice(None, "ImplicitGEMM")),
+             ChosenSolver("GemmFwdRest", "GEMM", 12)),
+            (line("solver_id = 4711, workspace = 12"), ChosenSolver("4711", None, 12)),
+            (line("solver_id = ConvAsm1x1U", "CompileSolution"), ChosenSolver("ConvAsm1x1U", "Direct")),
+            (line("algo = 5, workspace = 12", "ConvolutionBackwardData"), ChosenSolver(None, "ImplicitGEMM")),
             (line("FW Chosen Algorithm: fft , 0, 1") + line("algo = 2, workspace = 0", "ConvolutionForward"),
-             Choice("fft", "FFT", 0, 1.0)),
+             ChosenSolver("fft", "FFT", 0, 1.0)),
             (line("Found solution: fft , 10, 2.5") + line("Found solution: GemmFwdRest , 20, 1.5"),
-             Choice("GemmFwdRest", "GEMM", 20, 1.5)),
+             ChosenSolver("GemmFwdRest", "GEMM", 20, 1.5)),
             ("Found a solution: GemmFwdRest , 20, 1.5\n", None),
             (LISTED + line("GemmWrwUniversal (not searchable)", "FindSolutionImpl")
              + line("ConvDirectNaiveConvWrw (not searchable)", "FindSolutionImpl"),
-             Choice("GemmWrwUniversal", "GEMM", 6912, 8.5)),
+             ChosenSolver("GemmWrwUniversal", "GEMM", 6912, 8.5)),
             (LISTED + line("Perf Db: record not found for: fft", "FindSolutionImpl"),
-             Choice(None, "GEMM", 6912, 8.5)),
+             ChosenSolver(None, "GEMM", 6912, 8.5)),
             (LISTED + line("FW Chosen Algorithm: fft , 10, 2.5")
              + line("GemmFwdRest (not searchable)", "FindSolutionImpl"),
-             Choice("fft", "FFT", 10, 2.5)),
-            (LISTED + "MIOpen Forward Conv. Algorithm: 1, Solution: 34/fft\n", Choice("fft", "FFT")),
-            (line("FW Chosen Algorithm: fft , lots, soon"), Choice("fft", "FFT")),
-            (line(f"FW Chosen Algorithm: fft , {'9' * 5000}, nonsense"), Choice("fft", "FFT")),
+             ChosenSolver("fft", "FFT", 10, 2.5)),
+            (LISTED + "MIOpen Forward Conv. Algorithm: 1, Solution: 34/fft\n", ChosenSolver("fft", "FFT")),
+            (line("FW Chosen Algorithm: fft , lots, soon"), ChosenSolver("fft", "FFT")),
+            (line(f"FW Chosen Algorithm: fft , {'9' * 5000}, nonsense"), ChosenSolver("fft", "FFT")),
             (line("Selected: ConvDirectNaiveConvFwd: naive: 8.0, workspace_sz = 0"), None),
             ("", None),
         ],
@@ -291,7 +291,7 @@ class TestChoice:
         assert parse(log).choice.find_db == find_db
         chosen = line("FW Chosen Algorithm: fft , 0, 1.5")
         assert parse(log.replace(one, before + LISTED + chosen)).choice.find_db == find_db
-        assert parse(log + LISTED + line("fft (not searchable)", "FindSolutionImpl")).choice == Choice(
+        assert parse(log + LISTED + line("fft (not searchable)", "FindSolutionImpl")).choice == ChosenSolver(
             "fft", "FFT", 6912, 8.5, "hit"
         )
 

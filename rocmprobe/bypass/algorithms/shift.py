@@ -8,7 +8,7 @@ Workspace (symbols: see ``base``), where "positions" is the number of elements o
 - long rows of the source: n * positions * a for each channel and each phase of the source
 - sums of the result: n * positions * a for each channel of the result
 - copy of the weight: w * a
-- copy of the bias: K * a
+- copy of the bias: max(C, K) * a
 
 bwd-weights needs rows for the gradient instead of the sums. With several groups, bwd-weights can also need
 shifted copies of the rows of one phase. The number of copies is at most the size of the kernel's last

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.check import Explanation
+from rocmprobe.checks.check import FailureText
 from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
 from rocmprobe.judge.findings.primitives import joined
@@ -39,15 +39,15 @@ def kernels(results: Results) -> Iterator[Finding]:
             yield _finding(results, about, outcomes, broken)
 
 
-def _unlisted(check: str) -> Optional[Explanation]:
+def _unlisted(check: str) -> Optional[FailureText]:
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
-    return Explanation(words, "controls", "No setting was tested for it. Keep this operation on the CPU.")
+    return FailureText(words, "controls", "No setting was tested for it. Keep this operation on the CPU.")
 
 
 def _finding(
-    results: Results, about: Explanation, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
+    results: Results, about: FailureText, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
 ) -> Finding:
     what = "computes wrong numbers" if all(each.state == "wrong" for each in broken) else "fails"
     right = {each.dtype for each in outcomes} - {each.dtype for each in broken}
