@@ -76,9 +76,9 @@ def _transforming() -> bool:
 
 
 def _next_below(*tensors: torch.Tensor | None) -> bool:
-    """Return True if nothing else receives a call between autograd and the kernel of the device.
+    """Return True if calls with ``tensors`` go directly from autograd to the kernel of the device.
 
-    Return False if a functorch transform, a dispatch mode or a tensor wrapper is active, and on torch 1.
+    Return False on torch 1, and if a functorch transform, a dispatch mode or a tensor wrapper is active.
     """
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():

@@ -71,7 +71,8 @@ class FailureText:
     - ``advice``: what to do if no setting avoids the failure
     - ``general``: True to replace ``advice`` by a known cause's advice if error messages show the cause
     - ``needed``: False if PyTorch programs do not use the tested operation directly
-    - ``wrong``: cause to report if every failure is an incorrect result and no error message shows a cause
+    - ``wrong``: cause to report if all failed cases gave incorrect results, unless an error message shows
+      another cause
     """
 
     subject: str

@@ -1,7 +1,7 @@
 """Check that searches for the largest batch that fits into memory.
 
-Let n be the largest batch that fitted. The search ends at the latest when a batch of at most
-n + max(1, n / 8) did not fit.
+The search ends when the largest batch that fitted and the smallest batch that did not fit differ by 1, or
+by at most an eighth. It can end earlier, e.g. if time runs out.
 """
 
 from __future__ import annotations

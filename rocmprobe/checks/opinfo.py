@@ -172,9 +172,9 @@ def error(
     """Return the largest error, relative to the reference's largest value (at least 1).
 
     ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
-    ``others``, the larger is its allowed error. Elements that are not finite in ``cpu_result``, the result in
-    ``dtype`` on the CPU, are ignored. Return infinity for a wrong shape, or for a wrong integer that does not
-    change in ``others``.
+    ``others``, the larger is its allowed error. ``cpu_result`` is the result in ``dtype`` on the CPU. If an
+    element of ``cpu_result`` is not finite, this element is ignored. Return infinity for a wrong shape. Also
+    return infinity if an integer is wrong although its expected value is the same in all ``others``.
     """
     import torch
 

@@ -139,7 +139,7 @@ def _run_turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
 
 
 def start_up(context: CheckContext) -> CheckResult:
-    """Time the first convolution in this process, including search and compilation, and later calls."""
+    """Time the first convolution in this process with search and compilation. Then time later calls."""
     import torch
 
     problem, operands = context.the_problem, operands_on_device(context)

@@ -45,9 +45,9 @@ def check_command(
 ) -> int:  # fmt: skip
     """Check in one line and 50 seconds that the configuration works.
 
-    The line begins with ok, problem, unknown, busy or nothing. Few and small cases run, with one setting. The
-    check ends within its budget, whatever hangs, and does not touch a GPU that another process uses
-    (docs/ci.md).
+    The line begins with one of five words: `ok`, `problem`, `unknown`, `busy`, or `nothing` (no such device).
+    Few and small cases run, with one setting. The check ends within its budget, whatever hangs, and does not
+    touch a GPU that another process uses (docs/ci.md).
 
     \b
     Examples:

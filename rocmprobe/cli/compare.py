@@ -28,8 +28,9 @@ from rocmprobe.text.printing import say_json
 def compare_command(old: Path, new: Path, as_json: bool) -> int:
     """Print what changed between two runs: failures, speed, memory.
 
-    OLD and NEW are folders of runs, or their results.json. Exits 1 for a regression (what worked now fails,
-    or takes clearly longer or more memory), and if nothing can be compared (docs/ci.md).
+    OLD and NEW are folders of runs, or their results.json. Exits 1 for a regression, or if the runs
+    cannot be compared (docs/ci.md). A regression is a test that no longer passes, or a clear increase of a
+    time or of memory.
 
     \b
     Example:
@@ -63,7 +64,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def print_comparison(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
-    """Print what changed between two runs. Return True if the new run is worse.
+    """Print what changed between two runs. Return True if the new run is worse, or not comparable.
 
     In a GitHub job, also write the changes to the job's summary. If both runs tested several Python
     environments, compare each common environment.

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
     """Print the recommended configuration as shell variables.
 
-    Python lines that it also needs go to stderr. RESULTS is the folder of a run, or its results.json. The
-    default is reports/recommended, the last complete run on this machine. Exits 1 if no configuration is
-    recommended.
+    If your program also needs additional lines of Python code, they are printed to stderr. RESULTS is the
+    folder of a run, or its results.json. The default is reports/recommended, the last complete run on this
+    machine. Exits 1 if no configuration is recommended.
 
     \b
     Examples:

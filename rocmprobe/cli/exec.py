@@ -40,9 +40,10 @@ def exec_command(
 ) -> int:
     """Run your program, unchanged, with the recommended configuration.
 
-    The exit code is that of the program, or 2 if nothing was run (docs/training-with-the-bypass.md). After
-    `run --python`, `python` is that of the recommended environment. With --explain, rocmprobe stays the
-    parent: the program's stderr is then a pipe, and 128 + N stands for an end by signal N.
+    The exit code is that of the program, or 2 if nothing was run (docs/training-with-the-bypass.md). If you
+    tested environments with `rocmprobe run --python`, the command `python` starts the Python of the
+    recommended environment. With --explain, the program is a child process of rocmprobe and its stderr is a
+    pipe. If signal N ends the program, the exit code is then 128 + N.
 
     \b
     Examples:

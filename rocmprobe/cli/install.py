@@ -49,8 +49,8 @@ def install_command(
 ) -> int:  # fmt: skip
     """Print the commands that install a PyTorch for this GPU.
 
-    Runs none of them. The stacks are ranked by what their owners report (docs/installing.md). Exits 1 if no
-    published torch is known to work, 3 if there is no AMD GPU.
+    Runs none of them. The stacks are ranked by reports from owners of the same GPU, and by known limits
+    (docs/installing.md). Exits 1 if no published torch is known to work, 3 if there is no AMD GPU.
 
     \b
     Examples:

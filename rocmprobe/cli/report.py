@@ -36,8 +36,9 @@ def report_command(
 ) -> int:
     """Write the report of a run again, or the text of an issue.
 
-    RESULTS is the folder of a run, also of one that was interrupted, or its results.json. The issue describes
-    the most severe failure in at most 30 lines, in the fields of a tracker's form (docs/reporting-a-bug.md).
+    RESULTS is the folder of a run, or its results.json. For an interrupted run, give the folder. The issue
+    describes the most severe failure in at most 30 lines, in the fields of a tracker's form
+    (docs/reporting-a-bug.md).
 
     \b
     Examples:

@@ -48,9 +48,9 @@ def soak_command(
 ) -> int:  # fmt: skip
     """Repeat one training step for minutes, and compare the results.
 
-    Tests the recommended configuration, for an undervolted, overclocked or used card. It watches
-    temperature, power and the kernel's log, and stops at the temperature limit of the card. Exits 1 unless
-    the device is stable (docs/what-is-measured.md).
+    Shows if an undervolted, overclocked or used card is stable under the recommended configuration. The
+    command watches temperature, power and the kernel's log, and stops at the temperature limit of the card.
+    Exits 1 unless the device is stable (docs/what-is-measured.md).
 
     \b
     Examples:

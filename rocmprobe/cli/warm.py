@@ -49,9 +49,11 @@ def warm_command(
 ) -> int:  # fmt: skip
     """Fill the databases and caches of `rocmprobe exec` ahead of time.
 
-    It runs the convolutions of a program, and can share what they left (docs/training-with-the-bypass.md).
-    Each direction of each problem runs twice, in two processes: their first calls are the times before and
-    after. A call that fails or takes too long is skipped. After Ctrl-C the same command goes on.
+    With --shapes, runs the convolutions of a program. --pack and --unpack share the databases and compiled
+    kernels with owners of the same GPU (docs/training-with-the-bypass.md). Each direction of each problem
+    runs in two new processes, one after the other. The output shows how long the first call took with cold
+    caches ("before") and with warm caches ("after"). A call that fails or takes too long is skipped. After
+    Ctrl-C, run the same command again to continue.
 
     \b
     Examples:

@@ -120,8 +120,8 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the recommendations that the page shows.
 
-    A recommendation for a single dtype is left out, unless it is for training and names another setting than
-    the recommendation for all dtypes together.
+    Show every recommendation for all dtypes together. Show a recommendation for a single dtype only if it is
+    for training, and if a recommendation for all dtypes on this chip and stack names another setting.
     """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}

@@ -63,10 +63,14 @@ def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
 
     If ``by_folder``, each file has a label for its machine:
 
-    - in ``names``: the folder that contains the file
-    - below a folder in ``names``: the first folder in the path from there, or else the name of the file
-    - in an archive: the label of the archive. If the archive is in ``names``, a file in one of its folders is
-      labelled by the first folder of its path instead.
+    - file in ``names``: name of the folder that contains the file
+    - file below a folder in ``names``: first subfolder on the path to the file, or the file's own name
+      (without endings) if there is no subfolder
+    - file in an archive in ``names``: first folder on the path inside the archive, or the label of the
+      archive if there is no folder
+    - file in any other archive: label of the archive
+
+    An archive has the label that any other file in its place would have.
     """
     for name in names:
         if os.path.exists(name):

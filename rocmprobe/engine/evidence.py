@@ -113,7 +113,7 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """Stop recording calls that return. A call that does not return is still recorded."""
+        """Ignore calls that complete from now on. A running call is still shown."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:

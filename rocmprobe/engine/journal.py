@@ -79,10 +79,10 @@ class Intent:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A case that waits for its child process. ``left`` is the number of seconds until the timeout.
+    """A case that waits for its child process, or for a device that another run uses (phase "device").
 
-    ``left`` is 0 when the wait ends. In the phase "device", the case waits for another run, and ``left`` is
-    None.
+    ``left`` is the number of seconds until the timeout, or None while the case waits for a device. When the
+    wait ends, ``left`` is 0.
     """
 
     case: str

@@ -17,9 +17,10 @@ from rocmprobe.model.shapes import Shapes
 class RunOptions:
     """Options of ``rocmprobe run``.
 
-    If ``shapes`` is set, ``problems`` lists the problems in ``shapes``. ``estimate`` is a workload, e.g.
-    "images=329300 batch=4 epochs=50", or "". ``minutes`` is the duration of a soak, or 0 for the default.
-    ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of the device.
+    ``shapes`` has the recorded convolutions of a program. If set, ``problems`` names the same convolutions.
+    ``estimate`` is a workload, e.g. "images=329300 batch=4 epochs=50", or "". ``minutes`` is the duration of
+    a soak, or 0 for the default. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for
+    the limit of the device.
     """
 
     device: str = "auto"

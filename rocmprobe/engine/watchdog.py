@@ -170,7 +170,10 @@ class Watchdog:
 
 
 def _began(budget: float) -> float:
-    """Return the start time of this process on the monotonic clock, at most ``budget / 2`` seconds ago."""
+    """Return the start time of this process on the monotonic clock.
+
+    If the process started more than ``budget / 2`` seconds ago, return the time ``budget / 2`` seconds ago.
+    """
     now = time.monotonic()
     try:
         ticks = started(os.getpid())

@@ -61,8 +61,8 @@ def caches_of(
 ) -> Optional[Caches]:
     """Return the caches of a configuration, or None if programs use the user's caches.
 
-    If the user set a variable of ``OWN_FOLDERS``, the cache of this variable is in a subfolder of the
-    variable's value. If ``clean``, the user's values of these variables are ignored.
+    If the user has set a variable of ``OWN_FOLDERS`` to a path, the cache that belongs to the variable is in
+    a subfolder of this path. If ``clean``, the user's values of these variables are ignored.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None

@@ -415,9 +415,10 @@ _PIP = re.compile(
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
-    """Return the line numbers of pip's dependency conflicts if they are not the failure.
+    """Return the line numbers of pip's messages about dependency conflicts, if other lines follow.
 
-    Return an empty set if only pip's usual output, without a failure, follows the last conflict.
+    The other lines report a failure or are not pip's usual output. Without other lines, a conflict can be the
+    failure itself, and the result is empty.
     """
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])

@@ -21,13 +21,15 @@ from rocmprobe.text.log import Log
 
 @dataclass(frozen=True)
 class Weighed:
-    """Evidence for and against causes: the sum of ``points``, and each piece of evidence with its own points.
+    """Evidence for and against causes.
 
-    ``named`` are the causes that at least one line of the log supports. ``settled`` maps each cause that
-    facts exclude to the reason. ``excluded`` has only those causes of ``settled`` that other evidence
-    supports. ``places[cause][layer]`` is the weight of the evidence for ``cause`` that belongs to ``layer``.
-    ``primitive`` is the operation that the vendor library had to compute. ``elsewhere`` says why AMD's stack
-    has no part in the failure, or is "".
+    ``pieces`` has each piece of evidence with its own points. ``points`` has the sum for each cause that
+    facts do not exclude. ``settled`` has the reason for each cause that facts exclude. ``excluded`` is
+    the part of ``settled`` about causes that other evidence supports. ``named`` are the causes that at
+    least one line of the log supports, without the causes in ``excluded``. ``places[cause][layer]`` is
+    the weight of the evidence for ``cause`` that belongs to ``layer``. ``primitive`` is the operation
+    that the vendor library had to compute. ``elsewhere`` says why AMD's stack has no part in the failure,
+    or is "".
     """
 
     points: Mapping[str, float]
@@ -92,7 +94,7 @@ def _by_cause(inferred: Iterable[Inference]) -> tuple[dict[str, str], dict[str, 
 
 
 def ruled_out(weighed: Weighed) -> tuple[str, ...]:
-    """Return the causes that facts exclude, each with the reason."""
+    """Return the causes that facts exclude although other evidence supports them, each with the reason."""
     return tuple(f"not {cause}: {says}" for cause, says in weighed.excluded.items())
 
 

@@ -110,8 +110,8 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
     - failed measurements in ``dtype``
 
     Batch norm and checks under autocast are not enough: ``counted`` is empty if no other test ran in
-    ``dtype``. For training, ``counted`` is also empty if the run is incomplete and tested training only under
-    other settings.
+    ``dtype``. An incomplete run can have training checks under other settings but none under ``setting``. In
+    this case, ``counted`` is empty for training.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(
@@ -256,9 +256,9 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Return True if ``each`` is correct because it uses the user's own environment and databases.
+    """Return True if ``each`` is correct only because of the user's own environment and databases.
 
-    In this case, ``found`` has no correct setting with a clean environment and unchanged PyTorch.
+    Return False if a setting in ``found`` is correct with a clean environment and unchanged PyTorch.
     """
     return (
         each.right
@@ -358,9 +358,9 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Yield (problem, outcome) for each outcome about a problem.
 
-    Under a channels-last setting, one outcome is valid for two problems: with and without "-nhwc". Yield
-    the outcome for each of the two that another setting tested or that ``--shapes`` lists. If both are
-    missing there, yield the outcome for the problem without "-nhwc".
+    An outcome under a channels-last setting is valid for two problems: with and without "-nhwc". A problem
+    of the two is used if ``--shapes`` lists it, or if a setting without channels-last tested it. If neither
+    problem meets this condition, the problem without "-nhwc" is used.
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}

@@ -117,7 +117,7 @@ def search_layer(results: Results) -> str:
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the software layer that the group of checks ``rung`` tests."""
+    """Return the software layer that is probably at fault if checks of the group ``rung`` fail."""
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

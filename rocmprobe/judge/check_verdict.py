@@ -201,7 +201,7 @@ def _failed(
 
 
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
-    """Return True if a worker without a response certainly hangs."""
+    """Return True if a worker that timed out certainly hangs, and False if it could just be slow."""
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":
         return False

@@ -72,8 +72,8 @@ def measure_rates(time_launches: Callable[[list[Launch]], float], largest_copy: 
     """Measure the throughput of a device.
 
     ``time_launches`` runs launches and returns the seconds that the device took. The launches read the
-    operand ``image`` and write the operand ``feature``. Each operand must have ``largest_copy`` bytes. The
-    feature must also have at least 1 MiB.
+    operand ``image`` and write the operand ``feature``. Each operand must have at least ``largest_copy``
+    bytes, and ``feature`` must not be smaller than 1 MiB.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

@@ -177,7 +177,8 @@ def first_applicable(
 ) -> str:
     """Return the text of the first advice whose conditions are all true.
 
-    If the target ``silicon`` is unknown, a text that needs the target explains how to find the target.
+    If the target ``silicon`` is unknown and the text has the placeholder ``{gfx}``, the result also explains
+    how to find the target.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations

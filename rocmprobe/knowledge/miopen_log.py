@@ -330,7 +330,7 @@ def _chosen(
 
 
 def _choice_of(logged: Optional[ChosenSolver], of_driver: Optional[ChosenSolver]) -> Optional[ChosenSolver]:
-    """Return ``of_driver`` if it has another solver than ``logged``, else ``logged``."""
+    """Return the solver that MIOpen logged, or the solver that MIOpenDriver printed if the two differ."""
     # MIOpen's log has more details than the output of MIOpenDriver.
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 

@@ -48,7 +48,7 @@ class Report:
     """A user's report on a stack and a chip: one [[report]] in data/stacks.toml.
 
     - ``posing``: target whose code the chip ran with an override, or ""
-    - ``torch``: if this torch version is installed, the stack counts as installed ("" if unknown)
+    - ``torch``: version of torch that shows that the stack is already installed, or "" if unknown
     """
 
     stack: str

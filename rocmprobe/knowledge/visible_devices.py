@@ -1,4 +1,4 @@
-"""Numbers of GPUs in a program, computed from the environment variables that select devices.
+"""Device numbers (0, 1, ...) that GPUs get in a program under the environment variables that select devices.
 
 ROCR_VISIBLE_DEVICES selects GPU nodes of KFD and changes their order. HIP_VISIBLE_DEVICES selects some of
 these GPUs. If HIP_VISIBLE_DEVICES is unset or empty, CUDA_VISIBLE_DEVICES is used instead. torch's ``cuda:N``

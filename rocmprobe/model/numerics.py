@@ -234,9 +234,10 @@ def judge_float(
 
 
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
-    """Return the verdict of MIOpen's test program, or None if MIOpen has no tolerance for ``dtype``.
+    """Judge ``errors`` by the tolerances of MIOpen's test program.
 
-    The verdict is "passes", "passes as implicit GEMM" (with 10 times the tolerance) or "fails".
+    Return None if MIOpen has no tolerance for ``dtype``. Otherwise return "passes",
+    "passes as implicit GEMM" (with 10 times the tolerance) or "fails".
     """
     tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:

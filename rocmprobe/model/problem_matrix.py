@@ -5,8 +5,8 @@ Each level takes these rows of ``data/networks.toml`` and ``data/geometry.toml``
 ========  ===============================================  =======================================
 level     networks                                         geometry
 ========  ===============================================  =======================================
-quick     the main layer of each network, plain. The       every value at least once
-          other variants are each used in one network.
+quick     the main layer of each network, plain; for       every value at least once
+          each other variant, one network's main layer
 standard  every layer, plain; each network's main          every pair of values
           layer in every variant
 long      every layer in every variant, with the           every pair of values for each kind

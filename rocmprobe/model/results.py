@@ -200,7 +200,7 @@ class Setting:
 
     @property
     def unchanged(self) -> bool:
-        """True if PyTorch runs unmodified: the verdict is "native", and ``pytorch_layers`` is empty."""
+        """True if PyTorch runs unmodified: ``verdict`` is "native", and ``pytorch_layers`` is empty."""
         return self.verdict == "native" and not self.pytorch_layers
 
     @property
@@ -524,7 +524,9 @@ class Member:
     """A Python environment of a joined run, with results in the folder ``name``.
 
     - ``unusable``: reason why there is no run, or ""
-    - ``seconds``: total time of the convolutions that every member timed, under the recommended setting
+    - ``seconds``: geometric mean of the problems' times under the member's recommended setting. With
+      ``--shapes``, it is the total time of the program's convolutions. Problems without a time in another
+      timed member are left out.
     - ``note``: why no setting works, or how long a training takes
     """
 

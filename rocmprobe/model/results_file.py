@@ -158,8 +158,8 @@ def results_file(source: Path) -> Path:
 def resolve_member(source: Path) -> Path:
     """Return the recommended member if ``source`` is a joined run, else return ``source`` itself.
 
-    If the joined run is given as a folder, return the folder of the member, else its results.json.
-    Raise BadInput if a joined run recommends no member.
+    For a joined run, return the member's folder if ``source`` is a folder, else the member's
+    ``results.json``. Raise BadInput if a joined run recommends no member.
     """
     path = results_file(source)
     joined = read_joined(path)

@@ -169,7 +169,8 @@ def summary(
     """Return the telemetry of a device.
 
     ``samples`` are pairs of a time (seconds since ``started``) and a reading. If there are more than POINTS
-    samples, keep only every nth sample and the hottest periods.
+    samples, keep at most POINTS of them, at regular intervals. Also keep two sustained periods for each
+    temperature with a limit: the hottest period, and the hottest period with the fan stopped.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -196,7 +197,7 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the sample indexes of the sustained period with the highest minimum of ``values``.
+    """Return the sample indexes of the sustained period whose smallest value is the largest.
 
     ``is_sustained`` defines how long a sustained period is.
     """

@@ -92,7 +92,7 @@ def recorded(folder: Path) -> Results:
 
 
 def judged_results(folder: Path) -> Results:
-    """Return the judged results of the run in ``folder``, as results.json stores them."""
+    """Read the journal in ``folder``, and return the judged results. NaN and infinity become None."""
     from rocmprobe.engine import run
 
     return _judged(run.results(folder), folder)

@@ -79,7 +79,7 @@ class Buffer:
         return self.runtime.copy_out(self.address, self.size)
 
     def copy_from(self, source: Buffer) -> None:
-        """Copy a buffer of the same size on the device.
+        """Copy the content of ``source``, a buffer of the same size, into this buffer.
 
         The copy may still run after the return.
         """

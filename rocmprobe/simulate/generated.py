@@ -130,7 +130,7 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
 
 
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
-    """Return the input size along an axis that gives the output size ``side``."""
+    """Return the size of the input along ``axis`` for which the size of the output is ``side``."""
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1
     # At stride 2, the size includes a last pixel that the filter does not reach.

@@ -64,7 +64,7 @@ def redacted(data: Any) -> Any:
 def redacted_by_form(data: Any) -> Any:
     """Return JSON ``data`` with a placeholder for every identifier that is found by its form.
 
-    Names of this user and this machine without such a form stay unchanged.
+    A name of this user or this machine stays unchanged if no rule about forms matches the name.
     """
     return _walked(data, (*_TOKENS, *_FORMS))
 

@@ -49,7 +49,7 @@ class Spec:
     - ``simulated``: a ``SimulatedMachine`` as JSON
     - ``first``: case for which the child is started
     - ``place``: libraries of the driver ``capi``, or None for the driver ``torch``
-    - ``batch``: batch size for timing networks, or None for each network's default
+    - ``batch``: batch size at which training steps are timed, or None for the default
     - ``threads``: number of CPU threads for kernels, or 0 for torch's default
     - ``soak``: duration of a soak in seconds
     """

@@ -23,7 +23,7 @@ class FusionPlan:
     """A sequence of operators that MIOpen fuses, made by ``fusion_plan``.
 
     If MIOpen has no kernel for the plan, ``run`` raises NotApplicable. In old releases of MIOpen, the method
-    that adds an operator raises NotApplicable.
+    that adds the unsupported operator raises NotApplicable, before ``run``.
     """
 
     def __init__(self, miopen: MiopenLibrary, plan: Descriptor, arguments: Descriptor) -> None:

@@ -101,9 +101,9 @@ def _names(folder: Path) -> list[str]:
 
 
 def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
-    """Return, for each folder of the package torch, a list of folders with libraries.
+    """Return lists of folders that can contain ROCm's libraries: one list per folder of the package torch.
 
-    The list has ``lib/`` of torch and ``lib/`` of each ROCm package next to torch.
+    Each list has ``lib/`` of torch and ``lib/`` of each ROCm package next to torch.
     """
     spec = importlib.machinery.PathFinder.find_spec(
         "torch", import_path if import_path is not None else sys.path

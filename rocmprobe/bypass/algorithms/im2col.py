@@ -105,7 +105,8 @@ class Im2col(Algorithm):
 def chunk(plain: Geometry, operands: Operands) -> int:
     """Return the maximum number of samples in a chunk.
 
-    On a GPU, this is the whole batch. On a CPU, a chunk has at most ``CPU_WINDOWS`` windows, or one sample.
+    On a GPU, this is the whole batch. On a CPU, the samples of a chunk have at most ``CPU_WINDOWS`` windows
+    in total. If one sample has more windows, return 1.
     """
     if operands.device_type != "cpu":
         return plain.batch

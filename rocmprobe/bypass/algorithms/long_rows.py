@@ -161,7 +161,11 @@ def _spatial(*slices: slice) -> Index:
 
 
 class LongRows:
-    """Buffer with the long rows of one chunk of samples of a source tensor."""
+    """Buffer that holds one chunk of samples of a source tensor as long rows.
+
+    There is one row for each phase and channel. A row contains the padded samples of the chunk, one after
+    another.
+    """
 
     def __init__(self, source: torch.Tensor, form: Layout, samples: int) -> None:
         self._source = source
@@ -212,8 +216,9 @@ def sum_taps(
 ) -> None:
     """Write the sum over all taps, plus ``bias``, into ``result``.
 
-    If its last argument is True, ``add`` must set the sum to the products of the tap plus the bias. Otherwise
-    ``add`` must add the products of the tap to the sum.
+    ``add`` is called for each tap, and must add the products of the tap to the sum. For the first tap of a
+    sum, the last argument of ``add`` is True, and ``add`` must overwrite the sum with the products plus the
+    bias.
     """
     rows = LongRows(source, form, plan.samples)
     batch, channels = result.shape[:2]

@@ -149,8 +149,8 @@ def cancelling(
 
     The operand ``zero_sum`` (e.g. "weight") sums to zero along the dimensions ``along``. Dimension 0 of the
     operand, of size n, is first split into two dimensions of sizes ``groups`` and n / ``groups``. ``along``
-    contains numbers of dimensions after this split. Operands other than ``zero_sum``, "weight" and "bias"
-    have values from ``base - 1`` to ``base + 1``.
+    contains numbers of dimensions after this split. An operand that is neither the weight, nor the bias,
+    nor ``zero_sum`` has values from ``base - 1`` to ``base + 1``.
     """
     import torch
 

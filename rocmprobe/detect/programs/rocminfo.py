@@ -103,7 +103,7 @@ class _Draft:
 
 
 def parse(text: str) -> RocmInfo:
-    """Parse stdout and stderr of rocminfo, including colours. Never raise an exception.
+    """Parse stdout and stderr of rocminfo, with or without colour codes. Never raise an exception.
 
     If no GPU is listed, ``failure`` is the reason, or None if the reason is unknown.
     """
@@ -159,7 +159,11 @@ def _parted(line: str) -> list[str]:
 
 
 def _append_if_new(drafts: list[_Draft], name: str) -> None:
-    """Append a new agent if the field ``name`` cannot belong to the last agent."""
+    """Append a new agent if ``drafts`` is empty or the field ``name`` belongs to the next agent.
+
+    The field belongs to the next agent if the last agent already has this field, or if the last agent's list
+    of ISAs has begun.
+    """
     # Pasted text can lack the headings of agents.
     if not drafts:
         drafts.append(_Draft())

@@ -91,7 +91,7 @@ def parse_rocm_smi(text: str) -> Smi:
 
 
 def parse_amd_smi(text: str) -> Smi:
-    """Parse the output of amd-smi, without a command or with ``static``, ``metric`` or ``list``.
+    """Parse the output of ``amd-smi`` or of its commands ``static``, ``metric`` and ``list``.
 
     Never raise an exception.
     """

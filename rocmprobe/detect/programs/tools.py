@@ -132,7 +132,10 @@ def _failure_by_exit(how: str, text: str) -> Optional[Failure]:
 
 
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
-    """Return the tool's path from the PATH value ``path``, else from /opt/rocm*/bin, else None."""
+    """Search the folders in ``path`` (in the format of PATH), then /opt/rocm*/bin, for the tool ``name``.
+
+    Return the path of the tool, or None.
+    """
     found = shutil.which(name, path=path)
     if found:
         return found

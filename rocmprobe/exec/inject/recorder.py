@@ -1,8 +1,8 @@
 """Recorder that writes the distinct convolutions of each process to a separate file.
 
 Each line of the file is a JSON object. A problem is written before its first call, and a direction after its
-first computation. The recorder writes all counts, and the convolutions of a training step, from time to time
-and at the end.
+first computation. From time to time and at the end, the recorder writes all counts and a summary of the
+training steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Number and duration of training steps, and the convolutions in a step.
 
 A step lasts from the end of one call of an optimizer's ``step`` to the end of the next call. If there are
-several optimizers, as in a GAN, only the optimizer that steps first defines steps. Steps with the same
+several optimizers, as in a GAN, only calls of the optimizer that is called first count. Steps with the same
 convolutions form a kind, and the most frequent kind represents all steps.
 """
 

@@ -80,7 +80,11 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 
 
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
-    """Return the outcomes under the recommended setting or under its ``representative``."""
+    """Return the outcomes that have a result under the recommended setting.
+
+    If a check has no result under this setting, return its outcomes under a similar setting, e.g. "default"
+    (see :func:`representative`). If ``best`` is None, return the outcomes under all settings.
+    """
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.learned]
     if best is None:

@@ -395,9 +395,9 @@ def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return one ``Axis`` of ``batch`` for each spatial dimension (z, y, x).
+    """Return an ``Axis`` for each spatial dimension (z, y, x), with steps that apply to all products.
 
-    The steps of this axis apply to all products. Other fields can differ between products.
+    The other fields of each axis belong to only one of the products.
     """
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x

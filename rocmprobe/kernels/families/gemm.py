@@ -147,7 +147,11 @@ def _gather_options(
 
 
 def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
-    """Return the estimated time of one launch for several matrix products, in turns (see :func:`_share`)."""
+    """Return the estimated time of one launch that computes several matrix products.
+
+    The unit of the time is the turn (see :func:`_share`). ``blocks`` and ``depths`` have one value for each
+    product.
+    """
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]

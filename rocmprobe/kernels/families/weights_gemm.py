@@ -159,7 +159,7 @@ class Sizes:
         return self.period_samples * self.windows
 
     def blocks(self, tile: WeightsTile) -> int:
-        """Return the number of blocks for one group without a split."""
+        """Return the number of blocks that compute one group if the sums are not split."""
         return -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
 
 

@@ -224,7 +224,7 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
-    """Return True if the setting needs a change of the program, e.g. to another dtype."""
+    """Return True if ``configuration`` needs another dtype or memory format in the user's program."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 

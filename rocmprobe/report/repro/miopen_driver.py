@@ -55,10 +55,10 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _forward_size(problem: Problem) -> tuple[int, ...]:
-    """Return the output size of the ordinary convolution that corresponds to a transposed convolution.
+    """Return the output size of an ordinary convolution that is applied to the output of ``problem``.
 
-    The input of the ordinary convolution has the output size of ``problem``, the transposed convolution.
-    Kernel, stride, padding and dilation are the same.
+    ``problem`` is a transposed convolution. The ordinary convolution has the same kernel, stride, padding and
+    dilation.
     """
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)

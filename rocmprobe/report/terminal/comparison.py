@@ -172,7 +172,7 @@ def _is_option(each: Difference) -> bool:
 
 
 def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, old value, new value) for each difference, without options.
+    """Yield (name, old value, new value) for each difference. Leave out differences in options.
 
     Many changed settings become one row.
     """

@@ -1,4 +1,4 @@
-"""Code that each Python below ``rocmprobe exec`` or ``rocmprobe shapes`` runs before its program begins.
+"""Code that runs first in each Python process of a program under ``rocmprobe exec`` or ``rocmprobe shapes``.
 
 The code must work in every version of Python, without the packages that rocmprobe requires. It imports
 rocmprobe only after torch.
