@@ -96,7 +96,7 @@ def _compare_training(result: Trained, expected: Trained, limit: Mapping[str, fl
     errors: tuple[tuple[str, float, str], ...] = (
         ("losses", found.losses, "the loss curve"),
         ("gradients", found.gradients, f"the last gradient of {found.gradients_of}"),
-        ("ways", found.ways, f"the way of {found.ways_of}"),
+        ("ways", found.updates, f"the change of {found.updates_of}"),
     )
     for name, error, where in errors:
         answer.numerics.update(

@@ -162,8 +162,8 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 def _refused(words: list[str], path: str, depth: int) -> str:
     """Return the reason why Python, started by ``words``, would not import rocmprobe's sitecustomize.
 
-    Return "" if no reason is known. ``depth`` is the number of commands that ``words`` were found in, e.g. 1
-    for the words after ``env``.
+    Return "" if no reason is known. ``depth`` counts the commands around ``words``: 0 for the whole
+    command, 1 for the words after ``env``.
     """
     if not words or depth > _DEEPEST:
         return ""

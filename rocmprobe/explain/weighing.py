@@ -24,8 +24,8 @@ class Weighed:
     """Evidence for and against causes.
 
     ``pieces`` has each piece of evidence with its own points. ``points`` has the sum for each cause that
-    facts do not exclude. ``settled`` has the reason for each cause that facts exclude. ``excluded`` is
-    the part of ``settled`` about causes that other evidence supports. ``named`` are the causes that at
+    facts do not exclude. ``settled`` has the reason for each cause that facts exclude. ``excluded`` has
+    the same reason, but only for causes that other evidence supports. ``named`` are the causes that at
     least one line of the log supports, without the causes in ``excluded``. ``places[cause][layer]`` is
     the weight of the evidence for ``cause`` that belongs to ``layer``. ``primitive`` is the operation
     that the vendor library had to compute. ``elsewhere`` says why AMD's stack has no part in the failure,

@@ -358,9 +358,9 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Yield (problem, outcome) for each outcome about a problem.
 
-    An outcome under a channels-last setting is valid for two problems: with and without "-nhwc". A problem
-    of the two is used if ``--shapes`` lists it, or if a setting without channels-last tested it. If neither
-    problem meets this condition, the problem without "-nhwc" is used.
+    An outcome under a channels-last setting is valid for two problems: with and without "-nhwc". Yield the
+    outcome once for each of these problems that ``--shapes`` lists or that a setting without channels-last
+    tested, or else once for the problem without "-nhwc".
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}

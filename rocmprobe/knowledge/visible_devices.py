@@ -90,7 +90,7 @@ def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple
 
 
 def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` of the GPUs that HIP numbers 0, 1, 2, ... under these variables."""
+    """Return the indices into ``uuids`` of HIP's GPUs 0, 1, 2, ... under these environment variables."""
     shown = chosen_by_rocr(variables.get(ROCR), uuids)
     by_hip = chosen_by_hip(variables.get(HIP) or variables.get(CUDA), [uuids[at] for at in shown])
     return tuple(shown[at] for at in by_hip)

@@ -525,8 +525,8 @@ class Member:
 
     - ``unusable``: reason why there is no run, or ""
     - ``seconds``: geometric mean of the problems' times under the member's recommended setting. With
-      ``--shapes``, it is the total time of the program's convolutions. Problems without a time in another
-      timed member are left out.
+      ``--shapes``, it is the total time of the program's convolutions. Only problems that were timed in
+      every timed member count.
     - ``note``: why no setting works, or how long a training takes
     """
 

@@ -132,7 +132,7 @@ _WINERROR = re.compile(
 
 @dataclass(frozen=True)
 class Restored:
-    """A restored line, and the words that were restored."""
+    """A line in its original words, and the words that were translated, misread or cut off."""
 
     text: str
     words: tuple[str, ...]
@@ -176,7 +176,7 @@ def typed(text: str) -> str:
 
 
 def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored]:
-    """Return the lines that could be restored, keyed by their index in ``texts``.
+    """Return the lines whose original words were found, keyed by their index in ``texts``.
 
     ``numbers`` are the line numbers in the file.
     """

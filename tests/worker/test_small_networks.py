@@ -145,7 +145,7 @@ def test_what_is_not_finite_is_no_small_deviation() -> None:
         gradients={name: each * float("nan") for name, each in right.gradients.items()},
     )
     found = training.deviation(broken, right)
-    assert (found.losses, found.gradients, found.ways) == (float("inf"), float("inf"), 0.0)
+    assert (found.losses, found.gradients, found.updates) == (float("inf"), float("inf"), 0.0)
 
 
 def test_weights_are_the_same_in_every_process() -> None:

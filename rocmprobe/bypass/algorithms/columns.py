@@ -51,7 +51,7 @@ class Covered:
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
 
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the region of the samples ``first:last`` under the windows in ``box``.
+        """Return the part of the samples ``first:last`` that the windows in ``box`` cover.
 
         The next call can overwrite the result ``(n, C, *region)``.
         """

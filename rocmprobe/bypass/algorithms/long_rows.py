@@ -191,7 +191,7 @@ class LongRows:
         return self._memory[tap.phase].narrow(1, tap.offset, samples * self._form.positions)
 
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
-        """Return the rows of ``fold.phase`` once for each step in ``fold.steps``, shifted by that step.
+        """Return the rows of the phase ``fold.phase``, copied and shifted once for each of ``fold.steps``.
 
         The result has the shape ``(groups, steps * channels / groups, length)``. If there are several steps,
         the result lies in ``buffer``.

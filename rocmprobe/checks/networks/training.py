@@ -25,14 +25,14 @@ class Trained:
 
     - ``losses``: loss of every step
     - ``gradients``: gradient of each parameter in the last step
-    - ``ways``: change of each parameter from first to last step
+    - ``updates``: change of each parameter from first to last step
     - ``scale``: final loss scale, or None without loss scaling
     - ``skipped``: number of steps skipped because a gradient overflowed
     """
 
     losses: tuple[float, ...]
     gradients: Mapping[str, Tensor]
-    ways: Mapping[str, Tensor]
+    updates: Mapping[str, Tensor]
     scale: Optional[float]
     skipped: int
 
@@ -100,14 +100,14 @@ def reference(name: str, seed: int = SEED) -> Trained:
 class Deviation:
     """Relative errors of a training.
 
-    ``gradients_of`` and ``ways_of`` name the parameter with the largest error.
+    ``gradients_of`` and ``updates_of`` name the parameter with the largest error.
     """
 
     losses: float
     gradients: float
     gradients_of: str
-    ways: float
-    ways_of: str
+    updates: float
+    updates_of: str
 
 
 def deviation(result: Trained, expected: Trained) -> Deviation:
@@ -115,7 +115,7 @@ def deviation(result: Trained, expected: Trained) -> Deviation:
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))
     return Deviation(
-        losses, *_worst(result.gradients, expected.gradients), *_worst(result.ways, expected.ways)
+        losses, *_worst(result.gradients, expected.gradients), *_worst(result.updates, expected.updates)
     )
 
 

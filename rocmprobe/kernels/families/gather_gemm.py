@@ -190,7 +190,7 @@ class Product:
 def products(direction: str, plain: Geometry) -> list[Product]:
     """Return the matrix products of a direction, with three spatial dimensions.
 
-    The taps of a product read positions in ascending order.
+    Successive taps of a product read ascending positions of the input.
     """
     geometry_3d = padded(plain)
     ends = (
