@@ -242,8 +242,7 @@ def _evidence() -> Iterator[str]:
 def _short(option: Option | None) -> str:
     if option is None:
         return "no code"
-    word = "tested by nobody" if option.status == "untested" else option.status
-    return f"{word}, as `{option.runs_as}`" if option.lent else word
+    return f"{option.status}, as `{option.runs_as}`" if option.lent else option.status
 
 
 def _statuses() -> Iterator[str]:

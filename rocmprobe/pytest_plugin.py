@@ -54,7 +54,7 @@ def suites_folder() -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("rocmprobe", "rocmprobe: questions to this machine (suites/)")
+    group = parser.getgroup("rocmprobe", "rocmprobe: tests of this machine (suites/)")
     add = group.addoption
     add("--rocmprobe-device", default="auto", metavar="DEVICE", help="auto, cpu, cuda:N or all")
     add("--rocmprobe-level", default="quick", choices=LEVELS, help="how much to test")
@@ -108,7 +108,7 @@ def _on_worker(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "check(check, settings, dtypes, problems, directions, level): a question"
+        "markers", "check(check, settings, dtypes, problems, directions, level): a test of the device"
     )
     if not _about_suites(config):
         return

@@ -200,10 +200,13 @@ class TestResultsThatAreNoBaseline:
         ("changes", "said"),
         [
             ({"outcomes": ()}, "it has no outcomes"),
-            ({"simulated": "conv-hang"}, "it is of the simulated machine conv-hang, this run of a real one"),
+            (
+                {"simulated": "conv-hang"},
+                "it is from the simulated machine conv-hang, this run from a real machine",
+            ),
             (
                 {"machine": Machine()},
-                "it is of a machine without a GPU, here is Radeon of the tests (gfx1010)",
+                "it is from a machine without a GPU, this run from Radeon of the tests (gfx1010)",
             ),
             ({"machine": dataclasses.replace(CARD, gpus=CARD.gpus * 2)}, "Radeon of the tests (gfx1010) and"),
         ],

@@ -185,10 +185,10 @@ class TestBadFiles:
                 FAULT.replace("raise", "wrong") + "bug = 'lost-word'",
                 "'lost-word' is not one of doubled-channel",
             ),
-            (FAULT + "bug = 'lost-term'", "a bug is of a convolution"),
+            (FAULT + "bug = 'lost-term'", "'bug' needs a convolution"),
             (
                 FAULT.replace("raise", "wrong") + "operator = 'lstm'\nbug = 'lost-term'",
-                "a bug is of a convolution",
+                "'bug' needs a convolution",
             ),
             (FAULT.replace("raise", "wrong") + "phase = 'teardown'", "teardown"),
             (HEAD + "problems = 'conv2d'", "problems"),
@@ -198,9 +198,9 @@ class TestBadFiles:
             (HEAD + "solvers = ['fft', 'dft']", "'dft'"),
             (FAULT + "solver = 'fft'", "solver"),
             (FAULT + "solver = ['dft']", "'dft'"),
-            (FAULT + "solver = ['fft']\nphase = 'teardown'", "a solver runs in calls"),
-            (FAULT + "solver = ['fft']\noperator = 'batch_norm'", "a solver runs in calls"),
-            (FAULT.replace("miopen", "rocblas") + "solver = ['fft']", "a solver runs in calls"),
+            (FAULT + "solver = ['fft']\nphase = 'teardown'", "'solver' needs a call"),
+            (FAULT + "solver = ['fft']\noperator = 'batch_norm'", "'solver' needs a call"),
+            (FAULT.replace("miopen", "rocblas") + "solver = ['fft']", "'solver' needs a call"),
             (FAULT + "chance = 'often'", "chance"),
             (FAULT + "chance = true", "chance"),
             (FAULT + "chance = 1.5", "chance"),
@@ -243,9 +243,9 @@ def test_every_effect_is_allowed(tmp_path, effect):
 @every_row(
     ("fault", "why"),
     [
-        ('library = "miopen"\neffect = "search"', "'search' takes 'seconds' above 0"),
-        ('library = "miopen"\neffect = "hang"\nseconds = 3', "no other effect has any"),
-        ('library = "hip"\neffect = "search"\nseconds = 3', "a search is for a solver"),
+        ('library = "miopen"\neffect = "search"', "'search' needs 'seconds' above 0"),
+        ('library = "miopen"\neffect = "hang"\nseconds = 3', "no other effect can have it"),
+        ('library = "hip"\neffect = "search"\nseconds = 3', "'search' needs a call"),
         (
             'library = "triton"\neffect = "wrong"\noperator = "mm"',
             "operator 'mm' is not one of kernel, inductor",

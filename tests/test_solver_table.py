@@ -253,12 +253,12 @@ class TestCure:
         # Default was right.
         found = derive_setting([outcome("fft", "skipped"), outcome("GemmFwdRest", "skipped")])
         assert (found.env, found.state) == (None, "skipped")
-        assert "default is right" in found.reason
+        assert "the default is correct" in found.reason
 
         # None fails alone.
         assert "no solver fails alone" in derive_setting([outcome("fft", "pass")]).reason
         assert (
-            "could be judged"
+            "could be tested"
             in derive_setting([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
         )
 

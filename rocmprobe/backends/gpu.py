@@ -26,7 +26,7 @@ class Cudnn:
     def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # `cudnn.flags` is not used, because it resets every flag that is not passed to the flag's default.
+        # Do not use `cudnn.flags`, because a call resets every flag that the call does not pass.
         return switched([(torch.backends.cudnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
@@ -64,8 +64,8 @@ class Cudnn:
         import torch
 
         torch.cuda.empty_cache()
-        # A desktop can use the same card.
-        # Some drivers report more free memory than the card has.
+        # Leave memory for a desktop on the same card. Use the minimum, because some drivers report more free
+        # memory than the card has.
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:

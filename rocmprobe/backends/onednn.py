@@ -39,7 +39,7 @@ class Onednn:
     def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # `mkldnn.flags` is not used, because it resets every flag that is not passed to the flag's default.
+        # Do not use `mkldnn.flags`, because a call resets every flag that the call does not pass.
         return switched([(torch.backends.mkldnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
@@ -113,8 +113,8 @@ class Onednn:
 
 def _keep_no_freed_memory() -> None:
     """Make glibc return large freed blocks to the kernel at once."""
-    # Otherwise glibc keeps up to about 60 MiB of freed blocks. These blocks would count towards a memory
-    # limit, with a different size each time.
+    # glibc would keep up to about 60 MiB of freed blocks, a different amount each time. These blocks would
+    # count towards a memory limit.
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.mallopt(_M_MMAP_THRESHOLD, 1 << 17)

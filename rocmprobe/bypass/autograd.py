@@ -100,7 +100,7 @@ def _below_autograd() -> Iterator[None]:
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
-            # The next lower level is another transform, which may differentiate.
+            # The next lower level is another transform, which can differentiate.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 yield
         else:

@@ -60,8 +60,7 @@ class BypassInterceptor(Interceptor):
             prepared.problem.through(
                 plain_direction(FWD, call.transposed), call.input, call.weight, bias=call.bias, result=output
             )
-            # squeeze_ instead of squeeze, which would return a view, and callers could not modify this view
-            # in place.
+            # Use squeeze_, because squeeze returns a view, and callers could not modify the view in place.
             return output.squeeze_(2) if prepared.lifted else output
 
     def convolution_backward(

@@ -57,7 +57,7 @@ def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
         ValueError: if the device type is not "cpu" or "cuda".
     """
     if device_type not in KEYS:
-        raise ValueError(f"no layers of device type {device_type!r} are sent on, only of {', '.join(KEYS)}")
+        raise ValueError(f"device type {device_type!r} is not supported; use one of {', '.join(KEYS)}")
     with _lock:
         for kind in kinds:
             if (device_type, kind) not in _libraries:

@@ -12,8 +12,8 @@ from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import KernelsUnavailable
 
-#: Bytes to copy in the measurement, and maximum fraction of a GPU's memory for the source, and for the
-#: target, of the copy.
+#: Number of bytes to copy in the measurement. The source and the target each take at most this fraction of a
+#: GPU's memory.
 _COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 
@@ -48,7 +48,7 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
     known = _known.get((device, dtype))
     if known is None:
         if capturing(device):
-            return _Kernels("a graph is being captured, in which nothing is compiled or loaded")
+            return _Kernels("kernels cannot be compiled or loaded while a graph is captured")
         with _lock:
             known = _known.get((device, dtype)) or _found_out(device, dtype)
             _known[device, dtype] = known
@@ -139,7 +139,7 @@ def _place(device: torch.device) -> tuple[str, int]:
     return KINDS[device.type](), device.index or 0
 
 
-#: Function that returns the GPU runtime of a device type of torch.
+#: Function that returns the GPU runtime, keyed by torch's device type.
 KINDS = {"cuda": lambda: kernels.HIP if torch.version.hip else kernels.CUDA}
 
 

@@ -16,8 +16,8 @@ from rocmprobe.bypass.dispatch import Interceptor
 from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
 _lock = lock_across_forks()
-#: Objects that keep the kernels registered, keyed by device type.
-#: Never freed, because PyTorch would free a kernel even while another thread is calling it.
+#: Objects that keep the kernels registered, keyed by device type. They are never freed, because PyTorch would
+#: free a kernel even while another thread is calling the kernel.
 _libraries: dict[str, list[Any]] = {}
 
 

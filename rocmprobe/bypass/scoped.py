@@ -99,7 +99,7 @@ class _Patched:
     _bypass_former: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # Copy the module with its former class, because this class may define how to copy it.
+        # Copy the module with its former class, because this class can define how to copy it.
         interceptor, derived, former = self._bypass_interceptor, _derived_of(self), self._bypass_former
         _replace(self, derived, former)
         try:
@@ -125,7 +125,7 @@ def _call() -> Any:
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(self, _Patched):
-            # torch.compile may call this method even after the model was unpatched.
+            # torch.compile can call this method even after the model was unpatched.
             return self(*arguments, **options)
         with activate(self._bypass_interceptor):
             return self._bypass_former.__call__(self, *arguments, **options)
@@ -188,7 +188,7 @@ def _replace(module: Any, old: type, new: type) -> None:
     if top is old:
         module.__class__ = new
         return
-    # Change a copy of the class, because deep copies of a parametrised module have the same class.
+    # Change a copy of the class, because a parametrised module and its deep copies share one class.
     names = {name: value for name, value in vars(top).items() if name not in ("__dict__", "__weakref__")}
     module.__class__ = type(
         top.__name__, tuple(new if each is old else each for each in top.__bases__), names

@@ -21,7 +21,7 @@ _QUERIES = (2, 3, 40, 32)
 #: Texts of PyTorch's error if no allowed backend can compute attention. Source:
 #: aten/src/ATen/native/transformers.
 _NONE_LEFT = ("No available kernel", "No viable backend")
-#: Words by which the warnings that explain this error are recognized.
+#: Words in PyTorch's warnings that explain why a backend is not available.
 _REASONS = ("attention", "kernel not used", "architecture")
 
 
@@ -126,14 +126,15 @@ def _only_backend(backend: str) -> Iterator[None]:
 
 
 _OTHER_BACKEND = (
-    "Keep programs off this backend: `torch.backends.cuda.enable_{}_sdp(False)`; those that passed take over."
+    "Switch this backend off: `torch.backends.cuda.enable_{}_sdp(False)`. PyTorch then uses another backend."
 )
 _attention_check = partial(
     Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False, seconds=0.05,
 )  # fmt: skip
 CHECKS = (
     _attention_check(
-        "attention", question="Is scaled dot product attention right, by the backend that PyTorch chooses?",
+        "attention",
+        question="Is scaled dot product attention correct with the backend that PyTorch chooses?",
         function=attention,
         explanation=FailureText(
             "Scaled dot product attention", "controls",
@@ -141,7 +142,7 @@ CHECKS = (
         ),
     ),
     _attention_check(
-        "attention-math", question="Is it right by separate products and a softmax?",
+        "attention-math", question="Is attention correct with separate products and a softmax?",
         function=attention_math,
         explanation=FailureText(
             "Attention by separate products", "controls",
@@ -149,11 +150,11 @@ CHECKS = (
         ),
     ),
     _attention_check(
-        "attention-flash", question="Is it right by the flash kernel?", function=attention_flash,
+        "attention-flash", question="Is attention correct with the flash kernel?", function=attention_flash,
         explanation=FailureText("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
     ),
     _attention_check(
-        "attention-efficient", question="Is it right by the memory-efficient kernel?",
+        "attention-efficient", question="Is attention correct with the memory-efficient kernel?",
         function=attention_efficient,
         explanation=FailureText(
             "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")

@@ -22,8 +22,8 @@ NETWORK = "resnet"
 #: Maximum batch. Larger batches of such small images are not faster, and a test must not fill a machine's
 #: main memory.
 _MOST, _MOST_ON_CPU = 1 << 13, 1 << 8
-#: (limit without the time of first calls, limit with it) for all batches together, in multiples of the time
-#: for one throughput measurement.
+#: Time limits for all batches together, in multiples of the time for one throughput measurement. The first
+#: limit excludes the time of first calls, the second limit includes it.
 _SECONDS, _SECONDS_IN_ALL = 4, 30
 _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 
@@ -50,7 +50,7 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
     found, batch = Curve(), 1
     started = time_left()
     while batch <= most:
-        # Twice the batch takes about twice the time of the whole previous measurement.
+        # The next batch is twice as large, so its measurement takes about twice as long as the previous one.
         if found.batches and 2 * (started - time_left()) > time_left():
             found.ended_by = "time"
             break
@@ -137,8 +137,8 @@ def _trainer(context: CheckContext, batch: int) -> Trainer:
 def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
     """Yield the seconds of each step after the warm-up."""
     trainer = _trainer(context, batch)
-    # For the vendor library every batch size is a new problem, for which it may search for kernels and
-    # compile them.
+    # For the vendor library every batch size is a new problem, for which the library can search for kernels
+    # and compile them.
     _, seconds = context.first_call(trainer.step)
     clock.extend(seconds)
     for _ in range(_WARM_UP):

@@ -19,9 +19,11 @@ from rocmprobe.checks.tools.computation import (
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 
-#: Number of elements. The kernel needs several blocks for it, and the last block is only partly used.
+#: Number of elements. The kernel needs several blocks for this number, and the last block is only partly
+#: used.
 _COUNT = 5000
-#: Initial value of the buffer. It is not odd, because the kernel writes odd numbers.
+#: Initial value of the buffer. The kernel writes only odd numbers, so an even number shows an element that
+#: was not written.
 _BEFORE = -2
 _IMAGES, _CHANNELS, _CLASSES = (2, 3, 14, 14), 8, 4
 
@@ -97,12 +99,12 @@ CHECKS = (
         function=triton, requires=KERNELS, seconds=0.01,
         explanation=FailureText(
             "A kernel in Triton", "compiled",
-            "Keep programs off Triton: no torch.compile, and no packages with kernels in it.",
+            "Do not use torch.compile, or packages with Triton kernels.",
         ),
     ),
     Check(
         "inductor", rung="primitives", verified=False,
-        question="Does torch.compile give the results of eager mode?",
+        question="Does torch.compile give the same results as eager mode?",
         function=inductor, requires=Requires(("training-step",)), exclusive=True,
         own_process=True, seconds=17.0,
         explanation=FailureText(

@@ -71,21 +71,21 @@ _control = partial(
 )  # fmt: skip
 CHECKS = (
     _control(
-        "pooling", question="Are max and average pooling, PyTorch's own kernels, right?", call=pooling
+        "pooling", question="Are max and average pooling (PyTorch's own kernels) correct?", call=pooling
     ),
     _control(
-        "activation", question="Are ReLU, GELU, sigmoid and their like right, with their gradients?",
+        "activation", question="Are ReLU, GELU, sigmoid and similar functions correct, with their gradients?",
         call=activation,
     ),
     _control(
-        "softmax", question="Are softmax and its logarithm right, with their gradients?", call=softmax
+        "softmax", question="Are softmax and log-softmax correct, with their gradients?", call=softmax
     ),
     _control(
-        "instance-norm", question="Is instance norm without weights, PyTorch's own kernel, right?",
+        "instance-norm", question="Is instance norm without weights (PyTorch's own kernel) correct?",
         call=instance_norm,
     ),
     _control(
-        "local-response-norm", question="Is local response norm, PyTorch's own kernels, right?",
+        "local-response-norm", question="Is local response norm (PyTorch's own kernels) correct?",
         call=local_response_norm,
     ),
 )  # fmt: skip

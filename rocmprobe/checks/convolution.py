@@ -92,7 +92,7 @@ def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computa
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
     if direction == "bwd-weights":
-        # Values cancel over the batch, so that they also cancel at the edges. With a single sample, they
+        # Values cancel over the batch, so that sums at the edges also cancel. With a single sample, values
         # cancel over its positions.
         zero_sum, along = "grad", [1] if problem.batch > 1 else space
     elif (direction == "fwd") != problem.transposed:
@@ -276,7 +276,7 @@ def _float_tier(
         if not holds and answer.state == "pass":
             allowed = tier.limit("max_ratio", name) * measured.max_reference
             error = (result[name].detach().to("cpu", right.dtype) - right).abs()
-            # Not `error > ...`, so that NaN is bad.
+            # Do not use `error > ...`, because NaN would then count as correct.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
             also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
             _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], right, bad)
@@ -317,7 +317,7 @@ def _equal_integers(
             bad = differing(result[name], right, nearest)
         if answer.state == "pass" and bool(bad.any()):
             words = "exact tier" if fill == "exact" else "exact tier, cancelling fill"
-            why = f"{int(bad.sum())} elements of {name} differ where sums of integers are exact"
+            why = f"{int(bad.sum())} elements of {name} differ, although sums of integers are exact"
             _wrong(answer, f"{words}: {why}", name, result[name], right, bad)
 
 
@@ -331,20 +331,20 @@ _CONVOLUTION = Requires(("elementwise",), outside=("gemm",))
 _ANOTHER_CONVOLUTION = Requires(("elementwise",), outside=("gemm",), convolution="own")
 CHECKS = (
     Check(
-        "convolution", "conv", "Does convolution give right numbers, each direction apart?",
+        "convolution", "conv", "Does convolution give correct results in each direction?",
         convolution, _CONVOLUTION, capi_dtypes=(), script=script,
     ),
     Check(
-        "problem-matrix", "conv", "Is convolution right over networks, variants and geometry?",
+        "problem-matrix", "conv", "Is convolution correct for different networks, variants and geometry?",
         convolution, _ANOTHER_CONVOLUTION, script=script,
     ),
     Check(
-        "solver", "conv", "Does this solver alone give right numbers?", convolution,
+        "solver", "conv", "Does this solver alone give correct results?", convolution,
         _CONVOLUTION, capi_dtypes=(), verified=False, script=script,
     ),
     Check(
         "convolution-kinds", rung="primitives", verified=False,
-        question="Are 1-d, 3-d, transposed and depthwise convolution right?",
+        question="Are 1-d, 3-d, transposed and depthwise convolution correct?",
         function=convolution, requires=_ANOTHER_CONVOLUTION, script=script,
     ),
 )  # fmt: skip

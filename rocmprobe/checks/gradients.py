@@ -16,7 +16,7 @@ from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
 
 #: Limit for the error of a gradient relative to the reference's largest value, keyed by the dtype of the
 #: convolution. Each limit is more than five times the error in benchmarks/results/layer_limits.json. The
-#: limit for float32 is more than thirty times its error, because MIOpen may choose Winograd, whose error is
+#: limit for float32 is more than thirty times its error, because MIOpen can choose Winograd, whose error is
 #: ten times as large.
 GRADIENT_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
@@ -230,7 +230,7 @@ CHECKS = (
     ),
     Check(
         "gradient-flow", "conv",
-        "Are gradients right: accumulated, channels-last, checkpointed, autocast?",
+        "Are accumulated, channels-last, checkpointed and autocast gradients correct?",
         gradient_flow, EVERY_DIRECTION, seconds=0.5,
     ),
 )  # fmt: skip

@@ -138,7 +138,7 @@ def gemm_script(outcome: Outcome, library: str) -> Computation:
 
 CHECKS = (
     Check(
-        "copy", "copy", "Does the device open, and do bytes come back as they went?", copy,
+        "copy", "copy", "Does the device open, and do copied bytes come back unchanged?", copy,
         # Copy in other dtypes requires copy in float32, so that a device that does not open is not tested
         # again for every dtype.
         Requires(float32=("copy",)), capi_dtypes=("float32",),
@@ -150,11 +150,11 @@ CHECKS = (
         capi_dtypes=("float32",), script=lambda outcome, library: _ELEMENTWISE,
     ),
     Check(
-        "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give right numbers?", gemm,
+        "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give correct results?", gemm,
         KERNELS, capi_dtypes=("float32", "float16", "bfloat16", "float64"), script=gemm_script,
     ),
     Check(
-        "im2col", "im2col", "Do unfold and fold move every element to its place?",
+        "im2col", "im2col", "Do unfold and fold move every element to the correct place?",
         lambda context: compare_exactly(context, _IM2COL), KERNELS,
         script=lambda outcome, library: _IM2COL,
     ),

@@ -52,7 +52,8 @@ def int_matmul(context: CheckContext) -> CheckResult:
 
 CHECKS = (
     layer_check(
-        "matmul", rung="gemm", question="Is a linear layer right by the library that PyTorch prefers for it?",
+        "matmul", rung="gemm",
+        question="Is a linear layer correct with the library that PyTorch prefers for it?",
         draw=partial(
             uniform,
             {
@@ -63,16 +64,15 @@ CHECKS = (
         call=linear, requires=KERNELS, verified=False,
         explanation=FailureText(
             "A linear layer", "gemm",
-            "Stay with the dtypes in which it is right, or with another build of torch.",
+            "Use a dtype in which it is correct, or another build of torch.",
         ),
     ),
     Check(
-        "int-matmul", "gemm", "Are products of bytes, which hipBLASLt alone computes on AMD, exact?",
+        "int-matmul", "gemm", "Are int8 matrix products exact (on AMD only hipBLASLt computes them)?",
         int_matmul, KERNELS, verified=False, seconds=0.01,
         explanation=FailureText(
-            "The product of bytes (torch._int_mm)", "gemm",
-            "Do without int8 products: quantized models need another dtype, or a build whose library has "
-            "them.",
+            "The int8 matrix product (torch._int_mm)", "gemm",
+            "Avoid int8 products. Quantized models need another dtype, or a build of torch that has them.",
             general=False,
         ),
     ),

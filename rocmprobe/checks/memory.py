@@ -115,7 +115,7 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
     from rocmprobe import bypass
 
     problem = replace(context.the_problem, dtype=context.dtype_name)
-    # The algorithms copy operands with gaps.
+    # ``bypass.explain`` assumes operands without gaps, but the algorithms copy operands with gaps.
     if problem.noncontiguous:
         return None
     explained = bypass.explain(problem, context.backend.device_type)
@@ -132,7 +132,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     problem = context.the_problem
     kernel = selected_backend(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
-        # PyTorch copies operands of other layouts.
+        # PyTorch copies operands of other layouts, and the prediction does not include these copies.
         return None
     size = input.element_size()
     image, filters = size * prod(problem.input_shape), size * prod(problem.weight_shape)
@@ -144,7 +144,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     groups = problem.groups
     if groups == 1:
         return Workspace(forward, backward)
-    # PyTorch copies the slices of one group at a time, computes it, and concatenates the results at the end.
+    # PyTorch copies and computes one group at a time, and concatenates the results of all groups at the end.
     return Workspace(
         max(forward + image // groups, feature),
         max(backward + (image + feature) // groups, image + filters),

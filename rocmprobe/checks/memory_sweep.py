@@ -28,8 +28,8 @@ from rocmprobe.model.results import DIRECTIONS
 MOST = 1 << 16
 #: Time limit of the search, in multiples of the time for one throughput measurement (5 s at level quick).
 _SECONDS = 10
-#: The search ends when the largest batch that fitted and the smallest batch that did not fit differ by at
-#: most this fraction, or by 1.
+#: The search ends when the largest batch that fitted and the smallest batch that failed differ by at most
+#: this fraction, or by 1.
 _PRECISION = 1 / 8
 
 Limit = Callable[[], AbstractContextManager[None]]
@@ -132,8 +132,8 @@ class Fits:
                 _forward_and_backward(problem, self._context)
                 self._context.backend.synchronize(self._context.device)
 
-        # For the vendor library every batch size is a new problem, for which it may search for kernels and
-        # compile them.
+        # For the vendor library every batch size is a new problem, for which the library can search for
+        # kernels and compile them.
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:

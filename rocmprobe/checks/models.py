@@ -55,7 +55,7 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
     except DeviceFailure as failure:
         if not out_of_memory(failure.__cause__):
             raise
-        # The training is still correct.
+        # Keep the state, because a batch that does not fit into memory does not make the training incorrect.
         answer.message = f"not timed: a batch of {batch} does not fit into memory"
         return answer
     answer.timings.update(seconds)
@@ -152,19 +152,19 @@ _network = partial(
 )  # fmt: skip
 CHECKS = (
     _network(
-        "train-resnet", question="Does a ResNet train right, and how fast?", function=train_resnet
+        "train-resnet", question="Does a ResNet train correctly, and how fast?", function=train_resnet
     ),
     _network(
-        "train-detector", question="Does a detector train right, and how fast?",
+        "train-detector", question="Does a detector train correctly, and how fast?",
         function=train_detector,
     ),
-    _network("train-unet", question="Does a U-Net train right, and how fast?", function=train_unet),
+    _network("train-unet", question="Does a U-Net train correctly, and how fast?", function=train_unet),
     _network(
-        "train-lstm", question="Does an LSTM train right, and how fast?", function=train_lstm,
+        "train-lstm", question="Does an LSTM train correctly, and how fast?", function=train_lstm,
         requires=Requires(("gemm",), beside=("lstm",), float32=("train-lstm",)), verified=False,
     ),
     _network(
-        "train-depthwise", question="Does a depthwise network train right, and how fast?",
+        "train-depthwise", question="Does a depthwise network train correctly, and how fast?",
         function=train_depthwise,
     ),
 )  # fmt: skip

@@ -9,8 +9,8 @@ from rocmprobe.checks.check import KERNELS, Check, FailureText
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Sizes ``(rows, inner, columns)`` of products: a small and a large square, and the products for the 3x3
-#: layers of ResNet-50 with im2col and one image of 224x224 pixels (He et al., 2015, table 1).
+#: Sizes ``(rows, inner, columns)`` of products. The first and the last product are squares. The others are
+#: for the 3x3 layers of ResNet-50 with im2col and one image of 224x224 pixels (He et al., 2015, table 1).
 _PRODUCTS = (
     (512, 512, 512), (64, 576, 3136), (128, 1152, 784), (256, 2304, 196), (512, 4608, 49), (4096, 4096, 4096),
 )  # fmt: skip
@@ -25,7 +25,7 @@ def kernel(context: CheckContext) -> CheckResult:
     If the self-test passes, measure throughput.
     """
     if context.backend.device_type == "cpu":
-        raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")
+        raise NotApplicable("these kernels are compiled for a GPU, but this test runs on a CPU")
     import torch
 
     from rocmprobe.bypass import own_kernels
@@ -88,8 +88,8 @@ CHECKS = (
         seconds=0.01,
         explanation=FailureText(
             "A kernel of rocmprobe's own", "elementwise",
-            "Nothing else needs it: the bypass leaves these kernels out. Please report it.", general=False,
-            needed=False,
+            "The bypass does not use these kernels, and nothing else needs them. Please report it.",
+            general=False, needed=False,
         ),
     ),
 )  # fmt: skip

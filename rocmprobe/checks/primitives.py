@@ -176,12 +176,12 @@ def _library(context: CheckContext) -> str:
             return ""
     if library != "onednn":
         if context.backend.device_type == "cpu":
-            raise NotApplicable("on a simulated machine nothing stands in for this operator of MIOpen's own")
+            raise NotApplicable("a simulated machine has no substitute for this operator of MIOpen")
         return library
     if getattr(torch.ops.mkldnn, "_convolution_pointwise", None) is None:
-        raise NotApplicable(f"torch {torch.__version__} has no such operator of oneDNN")
+        raise NotApplicable(f"torch {torch.__version__} does not have this oneDNN operator")
     if context.dtype != torch.float32:
-        raise NotApplicable(f"whether oneDNN's operator takes {context.dtype_name} depends on the CPU")
+        raise NotApplicable(f"oneDNN's operator accepts {context.dtype_name} only on some CPUs")
     return library
 
 
@@ -198,7 +198,7 @@ _fused_check = partial(
 )  # fmt: skip
 CHECKS = (
     layer_check(
-        "batch-norm", rung="batch-norm", question="Does batch norm train and give right numbers?",
+        "batch-norm", rung="batch-norm", question="Does batch norm train and give correct results?",
         draw=partial(
             _positive,
             {"image": _NORMALIZED, "weight": _CHANNELS, "bias": _CHANNELS, "grad": _NORMALIZED},
@@ -208,7 +208,7 @@ CHECKS = (
     ),
     layer_check(
         "batch-norm-eval", rung="batch-norm",
-        question="Is batch norm right with the statistics that training left?",
+        question="Is batch norm correct with the statistics from training?",
         draw=partial(
             _positive,
             {"image": _NORMALIZED, **dict.fromkeys(("mean", "variance", "weight", "bias"), _CHANNELS)},
@@ -217,29 +217,29 @@ CHECKS = (
         layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
     ),
     _recurrent_check(
-        "rnn", question="Is an Elman RNN of one and of two layers right, with its gradients?",
+        "rnn", question="Is an Elman RNN of one and of two layers correct, with its gradients?",
         draw=_sequence(1), call=rnn, layer=LibraryLayer("RNN", "rnn"),
     ),
     _recurrent_check(
-        "lstm", question="Is an LSTM of one and of two layers right, with its gradients?",
+        "lstm", question="Is an LSTM of one and of two layers correct, with its gradients?",
         draw=_sequence(4), call=lstm, layer=LibraryLayer("LSTM", "rnn"),
     ),
     _recurrent_check(
-        "gru", question="Is a GRU of one and of two layers right, with its gradients?",
+        "gru", question="Is a GRU of one and of two layers correct, with its gradients?",
         draw=_sequence(3), call=gru, layer=LibraryLayer("GRU", "rnn"),
     ),
     _primitive_check(
-        "ctc-loss", question="Is the CTC loss right, with its gradient?",
+        "ctc-loss", question="Is the CTC loss correct, with its gradient?",
         draw=partial(uniform, {"frames": (12, 2, 5), "grad": (2,)}), call=ctc_loss,
         requires=KERNELS, layer=LibraryLayer("CTC loss", "ctc_loss"),
     ),
     _fused_check(
-        "convolution-relu", question="Is convolution, bias and ReLU in one operator right?",
+        "convolution-relu", question="Is one operator for convolution, bias and ReLU correct?",
         function=convolution_relu, capi_dtypes=("float32", "float16"),
         script=lambda outcome, library: _fused(outcome.dtype, False, library),
     ),
     _fused_check(
-        "convolution-add-relu", question="Is convolution, bias, sum and ReLU in one operator right?",
+        "convolution-add-relu", question="Is one operator for convolution, bias, sum and ReLU correct?",
         function=convolution_add_relu,
         script=lambda outcome, library: _fused(outcome.dtype, True, library),
     ),

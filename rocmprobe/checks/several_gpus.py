@@ -18,9 +18,9 @@ def _gpus(context: CheckContext) -> int:
     import torch
 
     if context.backend.device_type != "cuda":
-        raise NotApplicable("this takes two GPUs, and a CPU answers here")
+        raise NotApplicable("this test needs two GPUs, but runs on a CPU")
     if torch.cuda.device_count() < 2:
-        raise NotApplicable(f"this takes two GPUs, and torch sees {torch.cuda.device_count()}")
+        raise NotApplicable(f"this test needs two GPUs, but torch sees {torch.cuda.device_count()}")
     return torch.cuda.device_count()
 
 
@@ -87,7 +87,7 @@ CHECKS = (
         all_reduce, KERNELS, verified=False,
     ),
     Check(
-        "data-parallel", "multi-gpu", "Does DataParallel over all GPUs train as one of them does?",
+        "data-parallel", "multi-gpu", "Does DataParallel over all GPUs train like one GPU?",
         data_parallel, Requires(("all-reduce",), float32=("training-step",)), verified=False,
     ),
 )  # fmt: skip

@@ -77,7 +77,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
 
 CHECKS = (
     Check(
-        "changing-sizes", "conv", "What does each input size cost that is new to the process?",
+        "changing-sizes", "conv", "How much time does each new input size cost?",
         changing_sizes, Requires(convolution="fwd"), exclusive=True, verified=False, seconds=0.7,
     ),
 )  # fmt: skip

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rocmprobe.checks.networks.repeated import Comparison, RepeatedStep
 
 NAME = "soak"
-#: If at least this many of the first steps give the same bits, the setting counts as deterministic. Not all
-#: of the steps need to, because one wrong step must count as a fault of the device, not of the setting.
+#: Number of first steps, and how many of them must give the same bits for a deterministic setting. One wrong
+#: step must count as a fault of the device, not of the setting.
 _FIRST, _ALIKE = 10, 8
 #: A step loads the device if it takes this many seconds. Launches and comparisons take only milliseconds.
 _LOADED = 0.05
@@ -61,7 +61,7 @@ def _find_loading_step(context: CheckContext) -> tuple[RepeatedStep, int]:
     if step is None:
         raise NotApplicable("not even one copy of the images fits into memory")
     _once(context, step)
-    # Try few batch sizes, because the library may compile new kernels for each size.
+    # Try few batch sizes, because the library can compile new kernels for each size.
     faster = _LOADED / max(context.steady_call(step.run)[1], 1e-6)
     more = min(copies << max(0, int(log2(faster))), _MOST_COPIES)
     larger = _try_step(context, more) if more > copies else None
@@ -159,7 +159,7 @@ class _Soak:
             answer.message = (
                 f"{progress['mismatches']} of {progress['steps']} steps gave another result; in step "
                 f"{first['step']} {_count(first['elements'], 'value')} of {first['of']} differ by "
-                f"{_count(first['bits'], 'bit')}, in all {_count(first['tensors'], 'tensor')}; the error is "
+                f"{_count(first['bits'], 'bit')}, in {_count(first['tensors'], 'tensor')}; the error is "
                 f"{_words(first['error'], self._limit)}"
             )
         return answer

@@ -10,7 +10,7 @@ from rocmprobe.checks.check import KERNELS, Check, FailureText
 _DTYPES = ("float32", "float16")
 _INSIDE = "PyTorch calls it only inside other layers: look at the findings about RNN and convolution."
 _UNUSED = (
-    "Programs that use PyTorch do not call it. A program that calls MIOpen itself can compute it otherwise."
+    "Programs that use PyTorch do not call it. If a program calls MIOpen itself, compute it in another way."
 )
 
 
@@ -23,7 +23,7 @@ def _check(name: str, question: str, subject: str, advice: str, dtypes: tuple[st
 
 CHECKS = (
     _check(
-        "tensor-op", "Are sum, product, minimum, maximum of two tensors exact in MIOpen, with broadcasting?",
+        "tensor-op", "Are sum, product, minimum and maximum of two tensors exact in MIOpen?",
         "MIOpen's operation on two tensors", _INSIDE,
     ),
     _check(
@@ -49,7 +49,7 @@ CHECKS = (
         "bias", "Are the sum with a bias, and its gradient, exact in MIOpen?", "MIOpen's bias", _UNUSED
     ),
     _check(
-        "batch-norm-relu", "Is MIOpen's fused batch norm in evaluation and ReLU right?",
+        "batch-norm-relu", "Is MIOpen's batch norm in evaluation, fused with ReLU, correct?",
         "Batch norm fused with ReLU in MIOpen", _UNUSED,
     ),
 )  # fmt: skip

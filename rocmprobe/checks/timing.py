@@ -68,7 +68,7 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
         if not beside or not out_of_memory(failure.__cause__):
             raise
         beside.clear()
-        answer.message = "yardsticks were not timed: memory has no room for them and the problem"
+        answer.message = "reference operations were not timed: they do not fit into memory with the problem"
         timings = _measure_in_turn(context, own, {}, context.seconds)
     amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
     answer.timings = {**timings, **amounts}
@@ -134,7 +134,7 @@ def _run_turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
     seconds = [_timed(context, call)]
     while time.perf_counter() < ends:
         seconds.append(_timed(context, call))
-    # Before the first run, the previous call has left other data in the caches.
+    # Drop the first run, because the previous call has left other data in the caches.
     return seconds[1:] or seconds
 
 
@@ -188,7 +188,7 @@ CHECKS = (
         Requires(("gemm",), convolution="every"), exclusive=True, verified=False, seconds=0.6,
     ),
     Check(
-        "start-up", "conv", "What does the first call cost, caches empty and filled?", start_up,
+        "start-up", "conv", "How long does the first call take with empty and with filled caches?", start_up,
         EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=2.5,
     ),
 )  # fmt: skip

@@ -91,16 +91,17 @@ def _train(
 
 CHECKS = (
     Check(
-        "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",
+        "training-step", "train", "Does a small CNN train as on the CPU in fp64?",
         training_step, Requires(("gemm",), beside=("batch-norm",), convolution="every"),
         seconds=2.0,
     ),
     Check(
-        "channels-last-step", "train", "Does it train so in channels-last?", channels_last_step,
+        "channels-last-step", "train", "Does a small CNN train correctly in channels-last?",
+        channels_last_step,
         Requires(float32=("training-step",)), verified=False, seconds=0.05,
     ),
     Check(
-        "autocast-step", "train", "Does it train so under autocast, with its loss scaled?",
+        "autocast-step", "train", "Does a small CNN train correctly under autocast, with its loss scaled?",
         autocast_step,
         Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),
     ),

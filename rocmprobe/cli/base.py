@@ -31,8 +31,8 @@ def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
         printing.ready()
         try:
             code = _code(functools.partial(command, *args, **options))
-            # Workaround for CPython: after an interrupt inside `exec` of a text, which dataclasses use,
-            # Python dies of SIGINT at exit, even if the interrupt was handled. Another `exec` resets this.
+            # Workaround for CPython: after a handled interrupt inside `exec` of a string, as in dataclasses,
+            # Python still dies of SIGINT at exit. Another `exec` resets this state.
             exec("")  # noqa: S102
             sys.exit(code)
         except BrokenPipeError:

@@ -33,7 +33,7 @@ _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in -
 
 
 @click.command("install")
-@click.option("--stack", metavar="NAME", help="This stack alone, such as official-rocm5.2.")
+@click.option("--stack", metavar="NAME", help="Only this stack, such as official-rocm5.2.")
 @click.option("--constraints", "constraints", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the constraints file of the first stack, or of --stack.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Stacks and commands as JSON (docs/installing.md).")

@@ -32,7 +32,7 @@ _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold 
 _WIDEST_CHECK = max(map(len, CHECKS))
 _DIGITS = re.compile(r"\d+")
 _LONGEST = 200
-#: The status line shows a countdown if there is no event for this many seconds, or for this fraction of the
+#: The status line shows a countdown after this many seconds without an event, or after this fraction of the
 #: time limit, whichever is shorter.
 _PATIENCE, _SHARE = 3.0, 0.25
 

@@ -21,7 +21,8 @@ from rocmprobe.process.signals import ending_in_order
 #: Seconds between two plain lines if the output is not a terminal.
 _LINE_EVERY = 10.0
 _PREPARING = "preparing: the network's first calls may compile kernels"
-#: Largest number of lines about the comparison and the sensors, and of findings in addition to the verdict.
+#: Largest number of lines about the comparison and the sensors. Largest number of findings in addition to the
+#: verdict.
 _FACTS_SHOWN, _FINDINGS_SHOWN = 3, 2
 
 

@@ -203,7 +203,7 @@ def _check(
             for path in sorted(accepted.glob("*/*.zip")) if accepted else ():
                 now = source / path.parent.name / path.name
                 if now not in paths:
-                    refuse(now, "was taken before, and is missing")
+                    refuse(now, "was accepted before, and is missing")
         for path in paths:
             if accepted and same_file(path, accepted / path.parent.name / path.name):
                 known += 1

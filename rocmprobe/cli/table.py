@@ -177,7 +177,7 @@ class _Terminal:
 
 def _nothing(read: Any) -> str:
     if read.simulated and not read.refused:
-        return f"all {read.simulated} results are of simulated machines; take them with --simulated"
+        return f"all {read.simulated} results are of simulated machines; add --simulated to read them"
     return f"no results in {_files(read.files)}; name results.json files, or folders with some below"
 
 

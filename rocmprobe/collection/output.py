@@ -99,7 +99,7 @@ def _blocks(table: Mapping[str, Any]) -> Iterator[str]:
     )
     yield _more(len(whole) - _ROWS, "row")
     yield from _section(
-        "Machines that differ from equal ones", [_outlier(each) for each in table["outliers"]]
+        "Machines that differ from equal machines", [_outlier(each) for each in table["outliers"]]
     )
     yield from _section("What changed", [_change(each) for each in table["changes"]])
 

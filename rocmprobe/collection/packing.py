@@ -121,7 +121,8 @@ def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
         record["boot"] = ""
     if record.get("record") == "run":
         record["folder"] = PurePosixPath(str(record.get("folder", ""))).name
-        # With this option, results derived from the journal later count the placeholders and redact new text.
+        # Set the option, so that rocmprobe counts the placeholders and redacts new text when it derives
+        # results from the journal.
         if isinstance(record.get("options"), dict):
             record["options"] = {**record["options"], "redact": True}
     return record

@@ -184,7 +184,9 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun
         version = one_line(str(data.schema_version), 20)
         raise Refused(f"schema_version is {version}, this rocmprobe reads {SCHEMA_VERSION}")
     if data.simulated is not None and not simulated:
-        raise Simulated(f"of the simulated machine {one_line(data.simulated, 60)}; --simulated takes it")
+        raise Simulated(
+            f"of the simulated machine {one_line(data.simulated, 60)}; add --simulated to read it"
+        )
     if not data.outcomes:
         raise Refused("no outcome in it")
     started = data.started.strip()

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Optional
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.reading import BadInput, json_of
 
-#: Size limit of a results.json in bytes. A file with 6,000 questions has 7 million bytes.
+#: Size limit of a results.json in bytes. A file with 6,000 outcomes has 7 million bytes.
 LARGEST_FILE = 64 * 2**20
 #: Limits of one archive: unpacked size in bytes, and number of members.
 LARGEST_ARCHIVE = 4 * 2**30
@@ -132,7 +132,8 @@ def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Source
             yield from _archive(path, name, label, by_folder)
             return
         with path.open("rb") as stream:
-            # Freeing a buffer of the largest size would take longer than reading an ordinary file.
+            # Do not read with the largest size, because freeing such a buffer takes longer than reading an
+            # ordinary file.
             size = os.fstat(stream.fileno()).st_size
             content = stream.read(min(size, LARGEST_FILE) + 1)
     except OSError as error:

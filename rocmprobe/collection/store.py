@@ -340,7 +340,7 @@ def gather(
                 raise source.refused
             run = run_of(source.content, source.label, simulated)
         except Joined:
-            # The joined runs have their own files next to this file.
+            # Do not count this file, because the runs that it joins have their own files.
             read.files -= 1
         except Refused as error:
             _leave_out(read, source.name, error, refuse)

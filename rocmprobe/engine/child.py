@@ -20,7 +20,7 @@ from rocmprobe.engine.launch import OWN, Launch, inherited_variables
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
-#: Number of bytes without a newline after which these bytes are discarded.
+#: Largest number of buffered bytes without a newline. A larger buffer contains no event and is emptied.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
 #: More bytes than fit into a pipe. Reading this many bytes reads everything that was in the pipe.

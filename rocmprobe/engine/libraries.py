@@ -23,7 +23,7 @@ VARIABLE = "ROCMPROBE_LIBRARIES"
 #: Libraries that the driver requires. rocBLAS is optional.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = "searched LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's lib/"
-#: Timeout in seconds. The first use of a GPU after boot can be slow, and loading some GB from a disk, too.
+#: Timeout in seconds. The first use of a GPU after boot can be slow, and so can loading some GB from a disk.
 _QUERY_SECONDS = 60.0
 
 

@@ -115,8 +115,8 @@ def begin(
     started = now()
     folder = out or _new_folder(started, _label(targets))
     try:
-        # Delay signals. A folder with a journal without its first record is not a run, and no run could start
-        # in this folder again.
+        # Delay signals, because an interrupt could leave a journal without its first record. No other run
+        # could start in such a folder.
         with delayed_signals():
             folder.mkdir(parents=True, exist_ok=True)
             try:

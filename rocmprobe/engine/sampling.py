@@ -21,10 +21,10 @@ from rocmprobe.text.reading import BadInput, json_line, read_bytes
 from rocmprobe.text.redact import redacted
 
 NAME = "samples.jsonl"
-#: Seconds between two samples in the first hour, and seconds of this hour. Later the interval grows, so that
-#: a day has about 15 000 samples instead of 86 400.
+#: Seconds between two samples, and seconds after which this interval grows. With the growth, a day has about
+#: 15 000 samples instead of 86 400.
 _INTERVAL, _EVERY_SECOND_FOR = 1.0, 3600.0
-#: Seconds for which the end of a run waits for the end of the threads.
+#: Seconds that the end of a run waits for the sampling threads.
 _PATIENCE = 1.0
 
 

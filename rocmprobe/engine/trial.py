@@ -52,7 +52,8 @@ from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.worker.main import STOP
 
-#: Maximum number of tries of a case after which its child is unusable, keyed by the state of the case.
+#: Maximum number of tries, keyed by the state of the case. A case is tried again only if its child cannot run
+#: another case.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Seconds without an event after which the journal records that the case waits.
 _SOON = 2.0
@@ -217,7 +218,7 @@ class Trials:
         # Alternate, so that a change of the machine's load affects cold and warm starts alike.
         while not cold or (len(cold) < START_ROUNDS and time.monotonic() < ends):
             self._end_child()
-            # The folders in ``caches`` are not emptied.
+            # Do not empty the folders in ``caches``, because the purpose of `rocmprobe warm` is to fill them.
             shutil.rmtree(databases_folder(self._folder, case), ignore_errors=True)
             for outcomes in (cold, warm):
                 outcomes.append(self._asked(case))

@@ -231,7 +231,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 def _close_descriptors(kept: int) -> None:
     """Close all descriptors but ``kept``, and redirect the standard streams to /dev/null."""
-    # Otherwise a program that reads the command's output would wait for this process.
+    # A program that reads the command's output would wait until this process closes the standard streams.
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)

@@ -86,7 +86,7 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
     tested = [each for each in results.outcomes if each.device == device]
     native = next((each.native_isa for each in tested if each.native_isa), None)
     effective = next((each.effective_isa for each in tested if each.effective_isa), None)
-    # Everything on which compiled kernels depend.
+    # Compiled kernels depend on each of these values.
     matters = {
         "stack": [results.machine.value(fact) for fact in _STACK],
         "chip": [native, effective, sorted(str(gpu.cus.value) for gpu in results.machine.amd_gpus)],

@@ -40,7 +40,7 @@ _DEEPEST = 5
 #: Maximum number of bytes of a child's stderr that are copied at once.
 _PIECE = 65_536
 _TAKES_AWAY = (
-    "takes away what rocmprobe puts into the environment, so nothing was run; write it before `rocmprobe`"
+    "removes rocmprobe's variables from the environment, so nothing was run; write it before `rocmprobe`"
 )
 
 
@@ -51,7 +51,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
     cannot be written.
     """
     if os.pathsep in str(_SITE):
-        raise BadInput(f"{_SITE}: PYTHONPATH takes no folder with {os.pathsep!r} in it; install elsewhere")
+        raise BadInput(f"{_SITE}: PYTHONPATH cannot contain a path with {os.pathsep!r}; install elsewhere")
     found = {**environ, **variables}
     path = environ.get("PYTHONPATH")
     if not path:
@@ -209,8 +209,8 @@ def _isolated(options: Sequence[str]) -> str:
         for place, letter in enumerate(word[1:], 2):
             if letter in "IES":
                 return (
-                    f"with Python's option -{letter} what rocmprobe adds to the environment is not loaded, "
-                    "so nothing was run; leave it out, or write the lines of `rocmprobe env` into the program"
+                    f"with its option -{letter} Python does not load rocmprobe's configuration, so nothing "
+                    "was run; leave it out, or write the lines of `rocmprobe env` into the program"
                 )
             if letter in "cm":
                 return ""

@@ -198,7 +198,7 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
     if setting.changes_problems:
         what = f"the dtype {setting.dtype}" if setting.dtype else "the memory format channels-last"
         raise BadInput(
-            f"{path}: the setting {name} is {what}, which a program can only take itself; "
+            f"{path}: only the program itself can set {what} (setting {name}); "
             "nothing was run. `rocmprobe env` has the lines to write into it"
         )
     return setting
@@ -211,7 +211,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
     """
     variables = dict(configuration.env)
     for name, value in variables.items():
-        # Anybody can write a results file.
+        # Anybody can write a results file, so accept only variables that rocmprobe sets.
         ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
         if not ours or "=" in name or "\0" in name + value:
             raise BadInput(

@@ -34,8 +34,8 @@ def memory(context: LogContext) -> Iterator[Inference]:
     total, remedy = quantities.total or 0.0, ""
     if 0 < total < _SHARE_OF_AN_APU:
         remedy = (
-            f"The GPU has {_gib(total)} of dedicated memory, the share that the BIOS gives to the graphics "
-            f"of the processor: give it 4 GB or more there (UMA frame buffer)."
+            f"The GPU has {_gib(total)} of dedicated memory, which the BIOS assigns to the processor's "
+            "graphics. Assign 4 GB or more in the BIOS (UMA frame buffer)."
         )
     elif total >= 2 * _SHARE_OF_AN_APU:  # the BIOS of an APU gives enough
         remedy = causes.first_applicable(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
@@ -44,7 +44,7 @@ def memory(context: LogContext) -> Iterator[Inference]:
     if says:
         yield Inference(says, {"vram-oom": 1.0}, "oom", remedy=remedy)
     elif remedy:
-        yield Inference(f"the {_gib(total)} of the GPU are used up", {"vram-oom": 0.2}, "oom", remedy=remedy)
+        yield Inference(f"the GPU's memory ({_gib(total)}) is full", {"vram-oom": 0.2}, "oom", remedy=remedy)
 
 
 def _what_took(memory: Memory) -> tuple[str, str]:
@@ -55,35 +55,35 @@ def _what_took(memory: Memory) -> tuple[str, str]:
     if memory.allowed is not None and memory.free and memory.free - memory.allowed > _NOTICEABLE:
         limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
         cure = (
-            "Raise or remove the limit: `torch.cuda.set_per_process_memory_fraction(1.0)` in the program, or "
-            "its option for it. The GPU itself has room."
+            "Raise or remove the limit: `torch.cuda.set_per_process_memory_fraction(1.0)` in the program, "
+            "or its option for it. The GPU has free memory."
         )
-        return f"{limit}, while {_gib(memory.free)} are free", cure
+        return f"{limit}, but {_gib(memory.free)} are free", cure
     if memory.requested and memory.total and memory.requested > memory.total:
-        asks = f"one allocation asks for {_gib(memory.requested)}, and the GPU has {_gib(memory.total)}"
+        asks = f"an allocation of {_gib(memory.requested)} exceeds the GPU's {_gib(memory.total)}"
         return asks, ""
     if memory.requested and memory.free and memory.free > _AMPLE * memory.requested:
         says = (
-            f"{_gib(memory.free)} are free, and {_gib(memory.requested)} were refused: a limit, not the size"
+            f"{_gib(memory.free)} are free, but {_gib(memory.requested)} were refused: a limit, not the size"
         )
         cure = (
-            "The GPU has room, so a smaller batch is no cure. Look for a limit: a memory fraction that the "
-            "program sets, `sysctl vm.max_map_count` (raise it to 1048576), `ulimit -l`, the limit of a "
-            "container. On an integrated GPU the BIOS sets how much it may take."
+            "The GPU has free memory, so a smaller batch does not help. Look for a limit: the program's "
+            "memory fraction, `sysctl vm.max_map_count` (raise it to 1048576), `ulimit -l`, or a "
+            "container's limit. On an integrated GPU, the BIOS sets the maximum."
         )
         return says, cure
     pieces = memory.reserved or 0.0
     if memory.requested and pieces > max(memory.requested, 0.1 * (memory.total or 0.0)):
-        says = f"{_gib(pieces)} are reserved and not used: the free memory is in pieces"
+        says = f"{_gib(pieces)} are reserved but unused: the free memory is in pieces"
         cure = (
             "Set `PYTORCH_HIP_ALLOC_CONF=garbage_collection_threshold:0.8,max_split_size_mb:256` "
             "(PYTORCH_CUDA_ALLOC_CONF with old torch), call `torch.cuda.empty_cache()` between steps, and "
-            "keep input sizes alike. If that is not enough, use a smaller batch or image."
+            "use similar input sizes. If that is not enough, use a smaller batch or image."
         )
         return says, cure
     others = memory.of_others
     if others and memory.total and others > max(_OF_A_PROCESS, 0.2 * memory.total):
-        cure = "Close what else uses the GPU: `rocm-smi --showpids` lists the processes."
+        cure = "Close other programs on the GPU: `rocm-smi --showpids` lists the processes."
         return f"other processes use {_gib(others)} of {_gib(memory.total)}", cure
     return "", ""
 
@@ -100,11 +100,11 @@ def shared_memory(context: LogContext) -> Iterator[Inference]:
     if context.structure.shared_memory:
         required, limit = context.structure.shared_memory
         if required > limit:
-            of_chip = " (all that AMD's chips have)" if limit == _LDS_BYTES else ""
-            says = f"a kernel needs {required:,} bytes of LDS, and the limit is {limit:,}{of_chip}"
+            of_chip = " (the most that AMD's chips have)" if limit == _LDS_BYTES else ""
+            says = f"a kernel needs {required:,} bytes of LDS, but the limit is {limit:,}{of_chip}"
             remedy = (
-                "The blocks of the kernel are too large for this GPU: take the release of the package that "
-                "knows it, or smaller blocks and fewer `num_stages`. Memory of the GPU is not meant."
+                "The kernel's blocks are too large for this GPU: use a release of the package that supports "
+                "it, or smaller blocks and fewer `num_stages`. GPU memory is not the cause."
             )
             yield Inference(says, {"triton-compile-failure": 4.6}, "triton", remedy=remedy)
 
@@ -123,6 +123,6 @@ def overflow(context: LogContext) -> Iterator[Inference]:
     for line in context.lines:
         if _OVERFLOW.search(line.text) and reports_failure(line.text):
             yield Inference(
-                f"line {line.number}: a size is beyond its integer type", {"miopen-size-limit": 3.0}
+                f"line {line.number}: a size exceeds its integer type", {"miopen-size-limit": 3.0}
             )
             return

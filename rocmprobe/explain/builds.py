@@ -63,26 +63,25 @@ _OF_AMD = re.compile(
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # CPython's and Clang's headers
         re.compile(r"Python\.h['\"]? ?(?:file not found|: No such)"),
-        "The headers of Python are missing: install python3-dev (python3-devel) of the Python that builds.",
+        "Python's headers are missing: install python3-dev (python3-devel) for the Python of the build.",
     ),
     (  # Clang, which takes the newest GCC that it finds
         re.compile(
             r"'?(?:cmath|cstdlib|cstddef|limits|string|vector|iostream|algorithm|memory|type_traits)'? "
             r"file not found"
         ),
-        "Clang takes the newest GCC's folder, and the C++ headers are not in it: install libstdc++-N-dev (or "
-        "g++) of that number. `clang++ -v` names it as \"Selected GCC installation\".",
+        "Clang uses the newest GCC's folder, which lacks the C++ headers: install libstdc++-N-dev (or g++) "
+        "of that number. `clang++ -v` names it as \"Selected GCC installation\".",
     ),
     (  # CMake
         re.compile(r"CMake \S+ or higher is required|Compatibility with CMake < \S+ has been removed"),
-        "This CMake is too old, or too new, for the source: `pip install 'cmake<4'` in a virtual environment "
-        "has both ways open.",
+        "This CMake is too old or too new for the source. In both cases, run `pip install 'cmake<4'` in a "
+        "virtual environment.",
     ),
     (  # Clang, the ROCm toolchain
         re.compile(r"cannot find (?:ROCm device library|ROCm installation|device library)"),
-        "The compiler does not find ROCm's device library, or it is older than the "
-        "target: install rocm-device-libs of the same release, or name "
-        "its folder with --rocm-device-lib-path (HIP_DEVICE_LIB_PATH).",
+        "ROCm's device library is missing, or is older than the target: install rocm-device-libs of the "
+        "same release, or pass its folder with --rocm-device-lib-path (HIP_DEVICE_LIB_PATH).",
     ),
     (  # CMake, CMakeDetermineCompiler.cmake and CMakeTestCXXCompiler.cmake
         re.compile(r"No CMAKE_\w+_COMPILER could be found|is not able to compile a simple test program"),
@@ -91,52 +90,53 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # CMake, FindCUDA
         re.compile(r"Could NOT find CUDA|CUDA_TOOLKIT_ROOT_DIR|CMAKE_CUDA_COMPILER|CUDAToolkit"),
-        "The build asks for CUDA. For an AMD GPU switch its HIP option on (llama.cpp: -DGGML_HIP=ON; others: "
-        "-DUSE_ROCM=ON, -DUSE_HIP=ON) in an empty build folder. If it has none, it does not run on AMD GPUs.",
+        "The build needs CUDA. For an AMD GPU, switch the HIP option on (llama.cpp: -DGGML_HIP=ON; others: "
+        "-DUSE_ROCM=ON, -DUSE_HIP=ON) in an empty build folder. Without a HIP option, it does not run on "
+        "AMD GPUs.",
     ),
     (  # CMake, the files that packages export
         re.compile(r"but (?:this|not all the|the following) files?|references the file"),
-        "A file that is named by the CMake files of a package is not there, or has another name: the lines "
-        "below this one name it. Look into its folder: a file of another version there means packages of two "
-        "releases or a faulty package. A link of the right name is a quick test.",
+        "A file in a package's CMake files is missing or has another name: the lines below name it. Check "
+        "its folder: a file of another version there means packages of two releases, or a faulty package. "
+        "For a quick test, create a link with the expected name.",
     ),
     (  # HIP, hip-config.cmake; CMake, CMakeDetermineHIPCompiler.cmake
         re.compile(
             r"hip-(?:config|targets|lang-config)\.cmake|HIP runtime CMake package|find CUDA or HIP"
             r"|Could NOT find HIP\b|provided by \"hip\"|cannot find HIP runtime"
         ),
-        "CMake does not find a whole HIP. Install HIP's development packages (hip-dev and rocm-cmake; of "
-        "AMD's wheels `rocm[devel]`). `hipconfig --full` must answer in the same shell. Then build in an "
-        "empty folder with -DCMAKE_PREFIX_PATH set to the folder that `hipconfig --rocmpath` prints.",
+        "CMake does not find a complete HIP. Install HIP's development packages (hip-dev and rocm-cmake; "
+        "with AMD's wheels `rocm[devel]`). `hipconfig --full` must work in the same shell. Then build in an "
+        "empty folder with -DCMAKE_PREFIX_PATH set to the output of `hipconfig --rocmpath`.",
     ),
     (  # Clang and HIP's headers, for targets whose wavefronts have another width
         re.compile(r"wave(?:front)?[ _-]?size|static assertion failed"),
-        "The source assumes a size of blocks or wavefronts (64 lanes on GCN and CDNA, 32 on RDNA) that this "
-        "target does not have. Leave the target out (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH), or take a release "
-        "of the source that supports it. ROCm and the card are in order.",
+        "The source assumes a block or wavefront size (64 lanes on GCN and CDNA, 32 on RDNA) that this "
+        "target lacks. Remove the target (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH), or use a release of the "
+        "source that supports it. ROCm and the card are not the cause.",
     ),
     (  # Clang, the AMDGPU target
         re.compile(
             r"needs target feature|instruction not supported on this GPU|requires.{0,30}target feature"
         ),
-        "The kernel uses instructions of another family of chips: leave this target out (AMDGPU_TARGETS, "
-        "PYTORCH_ROCM_ARCH), or switch off the option that brings the kernel (rocWMMA, flash attention).",
+        "The kernel uses instructions of another chip family: remove this target (AMDGPU_TARGETS, "
+        "PYTORCH_ROCM_ARCH), or switch off the option that adds the kernel (rocWMMA, flash attention).",
     ),
     (  # Clang, the AMDGPU target
         re.compile(r"invalid target ID|unknown target CPU|unsupported (?:HIP )?gpu architecture"),
-        "The compiler does not know a target: it is older than the chip, or the name is misspelt. Take a "
+        "The compiler does not know a target: it is older than the chip, or the name is misspelt. Use a "
         "newer ROCm, or name only your chip (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH).",
     ),
     (  # CUDA's headers
         re.compile(r"(?:cuda(?:_\w+)?|cublas\w*|cudnn\w*|curand\w*)\.h['\"]? ?(?:file not|: No such)"),
-        "The source still asks for CUDA's headers: it has no HIP version, or not all of it was converted. "
-        "Take the branch or release of it that supports ROCm, in a clean folder. Do not install the CUDA "
-        "toolkit for an AMD GPU.",
+        "The source still includes CUDA's headers: it has no HIP version, or the conversion is incomplete. "
+        "Use the branch or release that supports ROCm, in a clean folder. Do not install the CUDA toolkit "
+        "for an AMD GPU.",
     ),
     (  # GCC, Clang: #include; Visual C++ C1083
         re.compile(r"(?:error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
-        "The header {name} is missing: install the package that brings it, or name its folder in CPATH. "
-        "HIP's own headers are in /opt/rocm/include.",
+        "The header {name} is missing: install its package, or add its folder to CPATH. HIP's own headers "
+        "are in /opt/rocm/include.",
     ),
     (  # libstdc++ bits/c++config.h
         re.compile(r"__glibcxx_assert_fail"),
@@ -159,41 +159,41 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # CMake
         re.compile(r"are set to NOTFOUND"),
-        "CMake did not find the libraries that it lists below this line: install their development packages, "
-        "of the release that this source names, and configure again in an empty folder.",
+        "CMake did not find the libraries listed below this line. Install their development packages in the "
+        "release that this source names, and configure again in an empty folder.",
     ),
     (  # NVIDIA nvcc
         re.compile(r"nvcc fatal"),
-        "hipcc calls NVIDIA's nvcc: with an AMD GPU set HIP_PLATFORM=amd. With an NVIDIA GPU search for the "
-        "line in the tracker of what is built.",
+        "hipcc calls NVIDIA's nvcc. With an AMD GPU, set HIP_PLATFORM=amd. With an NVIDIA GPU, search for "
+        "the line in the project's tracker.",
     ),
     (  # Clang, HIP with -fgpu-rdc and LTO
         re.compile(r"__hip_gpubin_handle"),
-        "The linker joins code of the GPU from several files (-fgpu-rdc): build without link-time "
-        "optimisation (LTO, IPO), and with the compiler of one release of ROCm.",
+        "The linker joins GPU code from several files (-fgpu-rdc): build without link-time optimisation "
+        "(LTO, IPO), and with the compiler of one ROCm release.",
     ),
     (  # ROCm's headers, by their folders
         re.compile(
             r"^\S*/opt/rocm[\w.-]*/\S*: (?:fatal )?error"
         ),
-        "A header of ROCm refuses how it is used. Look first at the command of the compiler: ROCm's own "
-        "compiler of the same release (/opt/rocm/llvm/bin/clang++, hipcc), `-x hip` for code of the GPU, and "
-        "C++17 or newer. If all is so, take the release of the source that names this release of ROCm.",
+        "A ROCm header rejects how it is used. First check the compiler command: it needs ROCm's own "
+        "compiler of the same release (/opt/rocm/llvm/bin/clang++, hipcc), `-x hip` for GPU code, and C++17 "
+        "or newer. If all this is correct, use the source's release for this ROCm.",
     ),
     (  # Clang, which takes a .cu file for CUDA
         re.compile(r"unsupported CUDA gpu architecture: gfx"),
-        "The build hands the file to Clang as CUDA, not as HIP: take a newer release of the source, and "
-        "switch its HIP option on. The target itself is in order.",
+        "The build passes the file to Clang as CUDA, not as HIP: use a newer release of the source, and "
+        "switch its HIP option on. The target itself is valid.",
     ),
     (  # LLD, GNU ld
         re.compile(r"recompile with -fPIC|relocation R_\w+ .*-fPIC"),
         "A part was compiled for a program, not for a library: build with "
-        "-DCMAKE_POSITION_INDEPENDENT_CODE=ON (CFLAGS and CXXFLAGS: -fPIC), or take a newer release.",
+        "-DCMAKE_POSITION_INDEPENDENT_CODE=ON (CFLAGS and CXXFLAGS: -fPIC), or use a newer release.",
     ),
     (  # Clang, options of a distribution
         re.compile(r"cannot be specified on this target"),
-        "An option for the processor reaches the compiler of the GPU, mostly from a distribution's default "
-        "flags: take it out of CFLAGS and CXXFLAGS, or end them with -fcf-protection=none.",
+        "A processor option reaches the GPU compiler, usually from a distribution's default flags. Remove "
+        "it from CFLAGS and CXXFLAGS, or end them with -fcf-protection=none.",
     ),
     (  # GCC, the kernel's OOM killer
         re.compile(r"Killed signal|virtual memory exhausted|Cannot allocate memory|\bcc1plus\b.*Killed"),
@@ -201,69 +201,67 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # CUDA crt/host_config.h
         re.compile(r"unsupported GNU version"),
-        "The system's GCC is newer than nvcc allows: build with an older one (`CC=gcc-12 CXX=g++-12 "
+        "The system's GCC is newer than nvcc allows: build with an older GCC (`CC=gcc-12 CXX=g++-12 "
         "CUDAHOSTCXX=g++-12`), or with a newer CUDA toolkit.",
     ),
     (  # the source itself
         re.compile(r"#error|error: #error"),
-        "The source itself refuses this compiler, release or target: the words after #error say which. "
-        "Change just that.",
+        "The source itself rejects this compiler, release or target: the words after #error say which. "
+        "Change only this.",
     ),
     (  # CMake, find_package
         re.compile(r"provided by \"(?P<name>[\w-]+)\"|Could NOT find (?P<name2>[\w-]+)"),
-        "CMake does not find {name}: install its development package, and give CMake the folder that it is "
-        "in, as in `-DCMAKE_PREFIX_PATH=/opt/rocm`.",
+        "CMake does not find {name}: install its development package, and pass its folder to CMake, e.g. "
+        "`-DCMAKE_PREFIX_PATH=/opt/rocm`.",
     ),
     (  # Clang, which takes the newest GCC that it finds
         re.compile(r"(?:cannot find|unable to find library) -lstdc\+\+"),
-        "Clang takes the newest GCC's folder, and the C++ library is not in it: install libstdc++-N-dev (or "
-        "g++) of that number. `clang++ -v` names it as \"Selected GCC installation\".",
+        "Clang uses the newest GCC's folder, which lacks the C++ library: install libstdc++-N-dev (or g++) "
+        "of that number. `clang++ -v` names it as \"Selected GCC installation\".",
     ),
     (  # Bazel
         re.compile(r"undeclared inclusion|ROCm Configuration Error"),
         "Bazel does not find ROCm's headers or libraries where this release of the source expects them: set "
-        "ROCM_PATH to the real folder (no link), or take the release of the source for your ROCm.",
+        "ROCM_PATH to the real folder (no link), or use the source's release for your ROCm.",
     ),
     (  # GNU ld, LLD
         re.compile(r"(?:cannot find|unable to find library) -l(?P<name>[\w+-]+)"),
-        "The linker does not find lib{name}.so: install the package that has it, or name its folder with -L. "
-        "ROCm's libraries are in /opt/rocm/lib.",
+        "The linker does not find lib{name}.so: install its package, or pass its folder with -L. ROCm's "
+        "libraries are in /opt/rocm/lib.",
     ),
     (  # GNU ld
         re.compile(r"relocation truncated to fit|relocation overflow|offset overflow in PLT"),
-        "The library is too large for 32-bit addresses: build for fewer chips (PYTORCH_ROCM_ARCH), and no "
-        "debug code for the GPU.",
+        "The library is too large for 32-bit addresses: build for fewer chips (PYTORCH_ROCM_ARCH), and "
+        "without GPU debug code.",
     ),
     (  # GNU ld, versions of symbols
         re.compile(r"undefined (?:reference|symbol).*@[A-Z]"),
-        "A library needs another version of the library that stands behind the @ than the linker found. An "
-        "environment of conda has its own copies: build outside of it, with the compiler of the system.",
+        "A library needs the version after the @, but the linker found another version. A conda environment "
+        "has its own copies: build outside of it, with the system's compiler.",
     ),
     (  # GNU ld, LLD, Visual C++
         re.compile(r"undefined (?:hidden )?(?:reference|symbol: )|LNK2(?:001|019)"),
-        "The linker does not find this function. The library that has it is missing from the command, was "
-        "built without it, or is of another release. If it is a function of the GPU in another file, compile "
-        "with -fgpu-rdc.",
+        "The linker does not find this function. Its library is missing from the command, was built without "
+        "it, or has another release. If it is a GPU function in another file, compile with -fgpu-rdc.",
     ),
     (  # GCC, Clang
         re.compile(r"unrecognized command.line option|unknown argument|unsupported option"),
-        "The compiler does not know an option that the build gives: it is another compiler, or another "
-        "release of it. HIP code wants ROCm's own: `CXX=/opt/rocm/llvm/bin/clang++`.",
+        "The compiler does not know an option of the build: it is another compiler, or another release of "
+        "it. HIP code needs ROCm's own: `CXX=/opt/rocm/llvm/bin/clang++`.",
     ),
     (  # Clang, GCC
         re.compile(
             r"undeclared|no member named|no matching function|unknown type name|not declared|has no member"
         ),
-        "A name is not known there: mostly the source was written for another release of what it includes, "
-        "or for CUDA alone. Look which release of ROCm the README of the source names, and search for the "
-        "name in its tracker.",
+        "A name is unknown: the source was probably written for another release of its headers, or only for "
+        "CUDA. Check which ROCm release the source's README names, and search for the name in its tracker.",
     ),
     (  # LLVM, GCC
         re.compile(
             r"PrintStackTraceSignalHandler|internal compiler error|error in backend|frontend command failed"
         ),
-        "The compiler itself crashed. Build with fewer jobs (MAX_JOBS=2), in case memory ran out; if it "
-        "crashes at the same file, with another release of the compiler.",
+        "The compiler itself crashed. Build with fewer jobs (MAX_JOBS=2), in case memory ran out. If it "
+        "crashes at the same file, use another release of the compiler.",
     ),
 )  # fmt: skip
 

@@ -41,9 +41,9 @@ def unfit_module(context: LogContext) -> Iterator[Inference]:
         if _UNFIT_MODULE.search(line.text):
             says = f"line {line.number}: the running kernel cannot load its amdgpu module"
             remedy = (
-                "The module wants functions that this kernel does not have. Restart after updates; install "
-                "linux-modules-extra for `uname -r` (kernels of clouds leave it out); with amdgpu-dkms run "
-                "`sudo dkms autoinstall`, or remove it and use the kernel's own driver."
+                "The module needs functions that this kernel lacks. Restart after updates. Install "
+                "linux-modules-extra for `uname -r` (cloud kernels omit it). With amdgpu-dkms, run `sudo "
+                "dkms autoinstall`, or remove it and use the kernel's own driver."
             )
             points = {"kernel-driver-mismatch": 4.6}
             yield Inference(says, points, "driver", remedy=remedy)
@@ -67,7 +67,7 @@ def kernel_crash(context: LogContext) -> Iterator[Inference]:
         if _OOPS.search(line.text):
             around = context.lines[max(0, place - _BEFORE_OOPS) : place] + context.lines[place + 1 :]
             if any(_FROM_DRIVER.search(each.text) for each in around):
-                says = f"line {line.number}: the kernel itself crashed, in or after code of the GPU's driver"
+                says = f"line {line.number}: the kernel itself crashed, in or after code of the GPU driver"
                 yield Inference(says, {"kernel-driver-regression": 3.6}, "driver")
             return
 
@@ -82,23 +82,23 @@ _INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "the board gives it too little address space",
         re.compile(r"BAR \d.*(?:can't assign|failed to assign|no space)|probe of \S+ failed with error -12"),
-        "In the BIOS switch on Above 4G Decoding and Resizable BAR, and update the BIOS. With many cards, "
-        "try fewer; the kernel's option `pci=realloc` may help.",
+        "In the BIOS, switch on Above 4G Decoding and Resizable BAR, and update it. With many cards, try "
+        "fewer. The kernel option `pci=realloc` may help.",
     ),
     (
         "it cannot read the card's own description",
         re.compile(r"discovery.*(?:[Ff]ail|[Ee]rror|-\d+)|[Ff]ail.*discovery"),
-        "Switch the machine off at the plug for a minute. If it stays, update kernel and linux-firmware, "
-        "then BIOS and the card's firmware; then suspect the card.",
+        "Unplug the machine for a minute. If the error stays, update kernel and linux-firmware, then BIOS "
+        "and the card's firmware. If nothing helps, suspect the card.",
     ),
     (
-        "its security processor takes no firmware",
+        "its security processor loads no firmware",
         re.compile(r"\b(?:PSP|psp)\b.*(?:[Ff]ail|[Ee]rror|[Tt]ime)|[Ff]ail.*\b(?:PSP|psp)\b"),
-        "Switch the machine off and on, then update linux-firmware. In a virtual machine the host must "
-        "never have used the GPU: bind it to vfio-pci at boot, or use a container instead.",
+        "Switch the machine off and on, then update linux-firmware. In a virtual machine, the host must "
+        "never have used the GPU: bind it to vfio-pci at boot, or use a container.",
     ),
     (
-        "a file of its firmware is missing",
+        "a firmware file is missing",
         re.compile(r"Direct firmware load for \S+ failed|Failed to load firmware|firmware: failed to load"),
         "Install or update linux-firmware (on Debian firmware-amd-graphics), rebuild the initramfs, and "
         "restart.",
@@ -106,7 +106,7 @@ _INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "it finds no video BIOS",
         re.compile(r"VBIOS|Unable to locate a BIOS ROM"),
-        "In a virtual machine give the GPU's ROM file to the guest; else reseat the card and update the "
+        "In a virtual machine, give the GPU's ROM file to the guest. Else reseat the card and update the "
         "BIOS.",
     ),
 )  # fmt: skip
@@ -133,29 +133,29 @@ def gpu_start(context: LogContext) -> Iterator[Inference]:
 _KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
     (
         re.compile(r"/dev/kfd.{0,80}(?:Invalid argument|EINVAL)"),
-        "/dev/kfd is there and refuses: its number is not the one of the running driver, or the driver "
-        "has no GPU",
+        "/dev/kfd exists but rejects access: its number is not the running driver's, or the driver has no "
+        "GPU",
         {"kfd-missing": 1.0},
-        "Compare the first number of `ls -l /dev/kfd` with the line kfd of `cat /proc/devices` on the "
-        "host: in a container of LXC or Proxmox the allowed number must be this one. Then `sudo dmesg | "
-        "grep -i kfd` on the host. If amdxdna (the NPU's module) is loaded, `sudo modprobe -r amdxdna` as a "
-        "test: with some kernels /dev/kfd refuses while it is loaded.",
+        "Compare the first number of `ls -l /dev/kfd` with the line kfd of `cat /proc/devices` on the host. "
+        "In an LXC or Proxmox container, the allowed number must be the same. Then run `sudo dmesg | grep "
+        "-i kfd` on the host. If amdxdna (the NPU's module) is loaded, run `sudo modprobe -r amdxdna` as a "
+        "test: on some kernels it blocks /dev/kfd.",
     ),
     (
         re.compile(r"/dev/kfd.{0,80}(?:Bad address|EFAULT)"),
-        "/dev/kfd is there, and the driver refuses this process; rights and memory are not meant",
+        "/dev/kfd exists, but the driver (not permissions or memory) rejects this process",
         {"gpu-unsupported-by-kfd": 3.6},
-        "Look in `sudo dmesg | grep -iE 'kfd|iommu|amdgpu'` for the driver's own reason. It was reported for "
-        "GPUs in processors that ROCm never supported: switch the IOMMU on in the BIOS, try a newer kernel, "
-        "or use a card.",
+        "Run `sudo dmesg | grep -iE 'kfd|iommu|amdgpu'` to see the driver's own reason. Known cases are "
+        "integrated GPUs that ROCm never supported: switch the IOMMU on in the BIOS, try a newer kernel, or "
+        "use a card.",
     ),
     (
         re.compile(r"/dev/kfd.{0,80}(?:Cannot allocate memory|ENOMEM)"),
-        "/dev/kfd is there, and the driver offers no GPU; main memory is not meant",
+        "/dev/kfd exists, but the driver offers no GPU; main memory is not the cause",
         {"gpu-unsupported-by-kfd": 0.4},
-        "Look in `sudo dmesg | grep -iE 'kfd|amdgpu'`: \"PCI rejects atomics\" asks for another slot, "
-        "\"missing in supported_devices\" for a newer kernel, \"Fatal error during GPU init\" names the "
-        "step that failed.",
+        "Run `sudo dmesg | grep -iE 'kfd|amdgpu'`. For \"PCI rejects atomics\" use another slot, for "
+        "\"missing in supported_devices\" a newer kernel. \"Fatal error during GPU init\" names the step "
+        "that failed.",
     ),
 )  # fmt: skip
 #: The driver's own reason.
@@ -198,7 +198,7 @@ def page_fault(context: LogContext) -> Iterator[Inference]:
             yield Inference(says, {"gpu-memory-fault-unexplained": -8.0}, "driver")
             return
         if _OF_KERNELS.search(line.text):
-            says = f"line {line.number}: a kernel of the program made the page fault, not the driver"
+            says = f"line {line.number}: a kernel of the program caused the page fault, not the driver"
             yield Inference(says, {"gpu-memory-fault-unexplained": 3.0}, "hsa")
             return
 
@@ -217,7 +217,7 @@ def nothing_seen(context: LogContext) -> Iterator[Inference]:
     """
     for line in context.lines:
         if context.is_amd and _NOTHING_SEEN.search(line.text):
-            says = f"line {line.number}: ROCm is there and offers no GPU to this program"
+            says = f"line {line.number}: ROCm works but lists no GPU for this program"
             points = {"kfd-missing": 3.4, "kfd-permission": 3.0, "benign-warning": -4.0}
             yield Inference(says, points, "driver")
             return
@@ -238,6 +238,6 @@ def kernel_errno(context: LogContext) -> Iterator[Inference]:
     Source: Linux, errno.h; drivers/gpu/drm/amd.
     """
     for what, number in context.structure.errnos[:1]:
-        meaning = {-12: "no memory", -22: "invalid argument", -62: "timer expired", -110: "no answer in time"}
+        meaning = {-12: "no memory", -22: "invalid argument", -62: "timer expired", -110: "timed out"}
         says = f"the kernel driver reports {number} ({meaning.get(number, 'an error')}) from {what}"
         yield Inference(says, {"gpu-firmware-bug": 0.6} if number in (-62, -110) else {}, "driver")

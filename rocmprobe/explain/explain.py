@@ -140,7 +140,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
         action = without_torch(action, _CODE_OF_TORCH)
     if not weighed.elsewhere and "amd" not in weighed.words and _is_of_amd(ranked, layer):
         action = (
-            "The log does not name the GPU, and this concerns AMD's alone: with an NVIDIA GPU, search for "
+            "The log does not name the GPU, and this advice is for AMD GPUs. With an NVIDIA GPU, search for "
             f"the message in the tracker of {_whose(structure)}. With an AMD GPU: {action}"
         )
     return Explanation(
@@ -176,15 +176,15 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
             kept.append(sentence)
     if not dropped:
         return advice
-    already = f"{' and '.join(dict.fromkeys(dropped))} is set already and does not help here."
+    already = f"{' and '.join(dict.fromkeys(dropped))} is already set and does not help here."
     return " ".join((already, *(kept or ["Run `rocmprobe run`: it tries each layer and each setting."])))
 
 
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
     """Return the meaning of the log's error, or None if unknown.
 
-    First look for a row about AMD's stack in data/errors.toml. If no row matches, use the program's own
-    error, except in a log about Triton.
+    First look for a row about AMD's stack in data/errors.toml. If no row matches and the log is not about
+    Triton, call ``own_error``, which looks for an error that the program itself caused.
     """
     lines = [line for line in log.lines if line.number not in structure.excused]
     found = find_error((line for line in lines if not is_warning(line.text)), "amd")
@@ -264,8 +264,8 @@ def _best_layer(
     Each cause's share is divided among the layers to which its evidence belongs. Without evidence, as for
     ``unknown``, the share counts for the layer that reports the failure.
 
-    An answer needs a share of ``_ANSWER``. If a layer and its parts have so much only together, the layer
-    gets the sum of their shares.
+    If the shares of a layer and of its parts are all less than ``_ANSWER``, but their sum is not, the layer
+    gets the sum.
     """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:
@@ -327,8 +327,8 @@ def _answer(
     first = named[0]
     if first.cause == "wrong-torch-build" and first.score >= _GUESS and "amd" not in weighed.words:
         return (
-            "This build cannot use the GPU: it was made for NVIDIA's CUDA, or for the CPU alone.",
-            "With an NVIDIA GPU: `nvidia-smi` must work; install or update its driver. With an AMD GPU: "
+            "This build cannot use the GPU: it was made for NVIDIA's CUDA, or only for the CPU.",
+            "With an NVIDIA GPU, install or update its driver: `nvidia-smi` must work. With an AMD GPU: "
             f"{first.advice}",
         )
     if weighed.elsewhere and weighed.reporting_layer == "user-env" and "amd" in weighed.words:
@@ -339,10 +339,10 @@ def _answer(
         if structure.warned and "remark" not in weighed.words:
             shown = f"line {structure.warned.number}: {short(structure.warned.text.strip(), _LONGEST_QUOTE)}"
             return (
-                f"The log ends in a warning, and no line says that something failed ({shown}).",
+                f"The log ends in a warning, and no line reports a failure ({shown}).",
                 first.advice,
             )
-        return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
+        return f"{causes.cause(first.cause).title}: no line reports a failure.", first.advice
     exact = weighed.clauses.get(first.cause)
     if first.score >= _SURE:
         return (_sentence(exact) if exact else f"{causes.cause(first.cause).title}."), first.advice
@@ -385,7 +385,10 @@ def _perhaps(level: Optional[Level]) -> str:
 
 
 def _guess(cause: RankedCause, weighed: Weighed) -> tuple[str, str]:
-    """Return (summary, action) for a cause that the evidence does not prove, with a check before the cure."""
+    """Return (summary, action) for a cause that is not certain.
+
+    The action begins with a check that confirms the cause, unless a rule gave the advice.
+    """
     exact = weighed.clauses.get(cause.cause)
     says = _sentence(exact) if exact else f"{causes.cause(cause.cause).title}."
     return f"Perhaps: {says}", cause.advice if cause.cause in weighed.remedies else _check_first(cause)
@@ -424,7 +427,7 @@ def _by_meaning(meaning: FoundError) -> tuple[str, str]:
 
 def _which(reasons: int) -> str:
     return (
-        f"; which of {_NUMBERS.get(reasons, str(reasons))} reasons, the log does not tell."
+        f"; the log does not show which of {_NUMBERS.get(reasons, str(reasons))} causes."
         if reasons > 1
         else "."
     )
@@ -439,36 +442,36 @@ def _without_cause(
     if meaning and not (meaning.general and stops):
         return _by_meaning(meaning)
     if stops and structure.error is None:
-        return f"The log does not tell why; but by the facts {stops}.", unknown
+        return f"The log does not show why, but the facts do: {stops}.", unknown
     error = structure.error
     if error is None and structure.python_owner:
         says = "the log ends inside a traceback, before the error itself"
-        return f"Not enough evidence: {says}.", "Give the lines that follow: the last one names the error."
+        return f"Not enough evidence: {says}.", "Add the lines that follow: the last line names the error."
     if error is not None:
         known = f"{error.kind}: {error.message}".strip(": ")
         whose = _whose(structure)
         return (
-            f"Not enough evidence: rocmprobe does not know the error of line {error.line} "
+            f"Not enough evidence: rocmprobe does not know the error in line {error.line} "
             f"({short(known, _LONGEST_QUOTE)}).",
-            f"Search for this line in the tracker of {whose}. `rocmprobe run` tests the GPU and its software "
-            f"without the program: if all passes, the reason is in {whose} or its input.",
+            f"Search for this line in the tracker of {whose}. `rocmprobe run` tests the GPU and its "
+            f"software without the program: if all passes, the cause is in {whose} or its input.",
         )
     frame = structure.native
     if frame is not None and weighed.reporting_layer:
         where = f"{frame.owner or short(frame.text, _LONGEST_QUOTE)} (line {frame.line})"
         return (
-            f"Not enough evidence: the program stops in {where}, and nothing says why.",
+            f"Not enough evidence: the program stops in {where}, and no line says why.",
             "Run `rocmprobe run`: it tries each layer in a separate process and names the first that fails.",
         )
     if weighed.reporting_layer and causes.layer(weighed.reporting_layer).fails:
         place = causes.layer(weighed.reporting_layer)
         advice = causes.first_applicable(place.advice, weighed.words, None) if place.advice else unknown
-        return f"{place.fails}; why, the log does not tell.", advice
+        return f"{place.fails}; the log does not show why.", advice
     if not structure.failed:
         return (
             "Not enough evidence: no line of this log reports a failure.",
-            "Give the lines from where it stops or fails, with those of stderr: `python train.py > log.txt "
-            "2>&1`. After a hang or a reset of the GPU, add the end of `sudo dmesg`.",
+            "Pass the lines where it stops or fails, with those of stderr: `python train.py > log.txt "
+            "2>&1`. After a hang or reset of the GPU, add the end of `sudo dmesg`.",
         )
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
 
@@ -500,7 +503,7 @@ def _ranked(
 def _alike(cause: str, known: Optional[Learned]) -> Iterator[str]:
     share = known.causes.get(cause, 0.0) if known else 0.0
     if share >= _ALIKE:
-        yield f"the log has the words of public reports with this cause (probability {share:.2f})"
+        yield f"the log resembles public reports with this cause (probability {share:.2f})"
 
 
 def _decide(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> Optional[str]:

@@ -22,7 +22,7 @@ def shadowed_library(context: LogContext) -> Iterator[Inference]:
     for line in context.lines:
         if (match := _NOT_IN.search(line.text)) and not _OF_THE_SYSTEM.match(match["path"]):
             yield Inference(
-                f"line {line.number}: {match['path']} is not the system's library, and hides the newer one",
+                f"line {line.number}: {match['path']} hides the system's newer library",
                 {"library-path": 5.0, "rocm-package-wrong-os": -5.0},
                 "user-env",
             )
@@ -37,7 +37,7 @@ def own_runtime_in_wsl(context: LogContext) -> Iterator[Inference]:
     """
     if "wsl" in context.words and "+rocm" in (context.facts.torch or "") and _sees_nothing(context):
         yield Inference(
-            "a PyTorch wheel brings its own ROCr, which does not know WSL",
+            "a PyTorch wheel contains its own ROCr, without WSL support",
             {"library-path": 3.6},
             "hsa",
         )
@@ -95,8 +95,8 @@ def absent_library(context: LogContext) -> Iterator[Inference]:
         if "aqlprofile API table load failed" in line.text:
             says = f"line {line.number}: the profiler does not find libhsa-amd-aqlprofile64"
             remedy = (
-                "Install the package hsa-amd-aqlprofile of the same ROCm release; it is a binary alone. "
-                "Programs run without it: only profilers need it."
+                "Install the package hsa-amd-aqlprofile (binary only) of the same ROCm release. Programs "
+                "run without it: only profilers need it."
             )
             yield Inference(says, {"runtime-library-missing": 5.0}, "user-env", remedy=remedy)
             return
@@ -106,11 +106,11 @@ def absent_library(context: LogContext) -> Iterator[Inference]:
             yield Inference(says, {"cuda-only-extension": 4.8, "library-path": -4.0}, "user-env")
             return
         if release := _IN_RELEASE.search(line.text):
-            says = f"line {line.number}: it names a file of ROCm {release[1]}, which is not there"
+            says = f"line {line.number}: a file of ROCm {release[1]} is missing"
             remedy = (
-                f"Something still points to ROCm {release[1]}: look at LD_LIBRARY_PATH, the files in "
-                "/etc/OpenCL/vendors and /etc/ld.so.conf.d, and `ls -d /opt/rocm*`. Correct or delete "
-                "that entry."
+                f"Something still points to ROCm {release[1]}: check LD_LIBRARY_PATH, the files in "
+                "/etc/OpenCL/vendors and /etc/ld.so.conf.d, and `ls -d /opt/rocm*`. Correct or delete that "
+                "entry."
             )
             yield Inference(
                 says, {"rocm-versions-mixed": 4.6, "library-path": -2.0}, "user-env", remedy=remedy
@@ -128,9 +128,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
     says = f"line {line.number}: lib{name} is not found"
     if release := _RELEASES.get((name, number.partition(".")[0])):
         remedy = (
-            f"lib{name}.so{f'.{number}' if number else ''} is of ROCm {release}: the program was built for "
-            "it. Install the build of the program for your ROCm (`cat /opt/rocm/.info/version`), or that "
-            "ROCm. If it is installed, name its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
+            f"lib{name}.so{f'.{number}' if number else ''} belongs to ROCm {release}, for which the program "
+            "was built. Install the program's build for your ROCm (`cat /opt/rocm/.info/version`), or that "
+            "ROCm. If it is installed, set its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
         )
         first, second = ("library-path", "runtime-library-missing")
         if name != "amdhip64":  # which is in every installation and in every wheel
@@ -150,14 +150,14 @@ _DLL = re.compile(
 _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),
-        "A DLL of ROCm that {name} needs is missing, or an older copy is found first: `where "
-        "amdhip64_7.dll` lists the copies. `pip list` must show the rocm-sdk packages of torch's own "
-        "index; install torch again, from one index, in a fresh virtual environment.",
+        "A ROCm DLL that {name} needs is missing, or an older copy is found first: `where amdhip64_7.dll` "
+        "lists the copies. `pip list` must show the rocm-sdk packages of torch's own index. Reinstall torch "
+        "from one index in a fresh virtual environment.",
     ),
     (
         re.compile(r"(?i)^libsmi|amdsmi"),
-        "amd-smi on Windows is for servers with virtual GPUs, and needs a driver that desktops do not "
-        "have. It says nothing about ROCm: ask `hipinfo` for the GPU.",
+        "amd-smi on Windows is for servers with virtual GPUs, and needs a driver that desktops lack. Its "
+        "error says nothing about ROCm: run `hipinfo` to check the GPU.",
     ),
 )
 
@@ -195,7 +195,7 @@ def unfit_binary(context: LogContext) -> Iterator[Inference]:
             points = {"python-package-conflict": 5.0, "runtime-library-missing": -4.0}
             remedy = (
                 "Install torch, torchvision and torchaudio in one command, from one index, in a fresh "
-                "virtual environment: then pip chooses those that fit each other."
+                "virtual environment: then pip chooses matching versions."
             )
             yield Inference(says, points, "user-env", remedy=remedy)
             return
@@ -217,10 +217,10 @@ def other_python(context: LogContext) -> Iterator[Inference]:
     """
     for line in context.lines:
         if match := _PYTHON_SYMBOL.search(line.text):
-            says = f"line {line.number}: {match['symbol']} is of another Python than the one that runs"
+            says = f"line {line.number}: {match['symbol']} belongs to another Python than the running one"
             remedy = (
-                f"{match['path'].rpartition('/')[2]} was built for another Python: run it with that one, or "
-                "build it for this one. ROCm's packages have modules for the system's own Python alone."
+                f"{match['path'].rpartition('/')[2]} was built for another Python: run it with that Python, "
+                "or build it for this one. ROCm's packages have modules only for the system's own Python."
             )
             points = {"python-package-conflict": 5.0, "library-path": -4.0}
             yield Inference(says, points, "user-env", remedy=remedy)
@@ -245,9 +245,9 @@ def mixed_builds(context: LogContext) -> Iterator[Inference]:
         words = {"rocm": "ROCm", "cu": "CUDA", "cpu": "the CPU"}
         says = " and ".join(f"{name} is a build for {words[build]}" for name, build in sorted(builds.items()))
         remedy = (
-            "Remove all of them (`pip uninstall torch torchvision torchaudio`), then install them in one "
-            "command, from one index: for an AMD GPU the one that `rocmprobe install` prints, for NVIDIA "
-            "the one of your CUDA."
+            "Run `pip uninstall torch torchvision torchaudio`, then install all three in one command, from "
+            "one index. For an AMD GPU, `rocmprobe install` prints the index. For an NVIDIA GPU, use the "
+            "index of your CUDA."
         )
         yield Inference(
             says, {"python-package-conflict": 5.0, "wrong-torch-build": -4.0}, "user-env", remedy=remedy
@@ -255,9 +255,9 @@ def mixed_builds(context: LogContext) -> Iterator[Inference]:
 
 
 _TRITON_OF_NVIDIA = (
-    "With an AMD GPU, the Triton for NVIDIA has replaced the one for ROCm: `pip uninstall triton "
-    "pytorch-triton-rocm`, then install torch again from its index, which brings the Triton that fits. With "
-    "an NVIDIA GPU, update torch: its Triton does not know the GPU."
+    "With an AMD GPU, the Triton for NVIDIA has replaced the one for ROCm. Run `pip uninstall triton "
+    "pytorch-triton-rocm`, then reinstall torch from its index, which adds the right Triton. With an NVIDIA "
+    "GPU, update torch: its Triton does not know the GPU."
 )
 
 
@@ -285,8 +285,8 @@ def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
             says = f"line {line.number}: a package was built for a torch with CUDA ({match[0].split(':')[0]})"
             remedy = (
                 "The installed torch is not a build for CUDA. With an AMD GPU, keep torch and install the "
-                "package's build for ROCm, or remove it: `rocmprobe install` prints what fits together. "
-                "With an NVIDIA GPU, install torch for CUDA."
+                "package's build for ROCm, or remove it: `rocmprobe install` prints matching versions. With "
+                "an NVIDIA GPU, install torch for CUDA."
             )
             points = {"cuda-only-extension": 6.5, "wrong-torch-build": -3.0, "library-path": -4.0}
             yield Inference(says, points, "torch-build", remedy=remedy)
@@ -304,7 +304,7 @@ def extension_for_rocm(context: LogContext) -> Iterator[Inference]:
     for line in context.lines:
         if (match := _HIP_OF_TORCH.search(line.text)) and not is_warning(line.text):
             file = match[0].split(":")[0]
-            says = f"line {line.number}: a package needs a torch for ROCm, and this torch is not one ({file})"
+            says = f"line {line.number}: a package needs torch for ROCm, and this is another build ({file})"
             remedy = (
                 "With an AMD GPU, install torch for ROCm (`rocmprobe install` prints the commands), of the "
                 "version that the package was built for. With an NVIDIA GPU, install the package's "
@@ -334,9 +334,9 @@ def extension_without_kernels(context: LogContext) -> Iterator[Inference]:
     for line in context.lines:
         if _NOT_BUILT.search(line.text):
             remedy = (
-                f'Install a build of {raiser} for the ROCm of torch (`python -c "import torch; '
-                'print(torch.version.hip)"`), or switch it off in the program: PyTorch has attention and '
-                "most optimizers itself."
+                f"Install a build of {raiser} for torch's ROCm (`python -c \"import torch; "
+                'print(torch.version.hip)"`), or switch it off in the program: PyTorch has its own '
+                "attention and most optimizers."
             )
             says = f"line {line.number}: {raiser} was not built with a kernel for this GPU or this problem"
             yield Inference(says, {"cuda-only-extension": 4.6, "outside": -5.0}, "torch-build", remedy=remedy)
@@ -375,10 +375,10 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
                 return
             builds = bool(_COMPILER.search(name))
             remedy = (
-                f"The command {name} is not there: look whether this release still has it under that name, "
-                "install it, or name its folder in PATH"
+                f"The command {name} is missing: check if this release still has it under that name, "
+                "install it, or add its folder to PATH"
             ) + (
-                " (ROCm's compilers are in its lib/llvm/bin; HIP_CLANG_PATH names the folder)."
+                " (ROCm's compilers are in its lib/llvm/bin; HIP_CLANG_PATH sets the folder)."
                 if builds
                 else "."
             )
@@ -398,11 +398,11 @@ def clashing_packages(context: LogContext) -> Iterator[Inference]:
     """
     for line in context.lines:
         if match := _IN_TWO_PACKAGES.search(line.text):
-            says = f"line {line.number}: two packages want the same file; {match['other']} has it already"
+            says = f"line {line.number}: two packages contain the same file; {match['other']} has it already"
             remedy = (
-                f"Remove {match['other']} (`sudo apt remove {match['other']}`), then install again. "
-                "The two are of different families or releases: amdgpu-... of the driver's installer, "
-                "rock-... of old ROCm, or the distribution's own packages."
+                f"Run `sudo apt remove {match['other']}`, then install again. The packages are of different "
+                "families or releases: amdgpu-... of the driver's installer, rock-... of old ROCm, or the "
+                "distribution's own packages."
             )
             points = {"rocm-versions-mixed": 5.4, "kernel-driver-mismatch": -2.0}
             yield Inference(says, points, "user-env", remedy=remedy)
@@ -424,8 +424,8 @@ def absent_release(context: LogContext) -> Iterator[Inference]:
         if _NO_RELEASE.search(line.text):
             says = f"line {line.number}: AMD's server has no packages at this address"
             remedy = (
-                "The address names a release of ROCm, of the driver or of the system that is not there: look "
-                "with a browser which folders https://repo.radeon.com has, and correct the file in "
+                "The address names a release of ROCm, the driver or the system that does not exist there. "
+                "Check the folders of https://repo.radeon.com in a browser, and correct the file in "
                 "/etc/apt/sources.list.d or /etc/yum.repos.d."
             )
             yield Inference(says, {"rocm-package-wrong-os": 5.0}, "user-env", remedy=remedy)
@@ -441,7 +441,7 @@ _WANTED = re.compile(
 def wanted_release(context: LogContext) -> Iterator[Inference]:
     """Infer that a program needs HIP from another ROCm release than the installed ROCm.
 
-    Source: CLR, whose soname has the major version of ROCm since ROCm 5.
+    Source: CLR. Since ROCm 5, the soname of its library contains the major version of ROCm.
     """
     here = {
         number[0] for number in re.findall(r"/rocm-(\d)\.\d", "\n".join(line.text for line in context.lines))
@@ -452,7 +452,7 @@ def wanted_release(context: LogContext) -> Iterator[Inference]:
         if match and "amdhip64" in match[0] and here and not here & set(filter(None, match.groups())):
             asked = match[1] or match[2]
             found = ", ".join(sorted(here))
-            says = f"line {line.number}: it asks for the HIP of ROCm {asked}, and ROCm {found} is installed"
+            says = f"line {line.number}: the program needs HIP of ROCm {asked}, but ROCm {found} is installed"
             yield Inference(
                 says, {"library-path": 2.8, "rocm-versions-mixed": 1.6, "runtime-library-missing": -1.6}
             )

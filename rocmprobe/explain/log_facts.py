@@ -263,16 +263,16 @@ def facts_of(given: Mapping[str, Any]) -> Facts:
 
 def _word(name: str, value: Any) -> Optional[str]:
     if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
-        raise BadInput(f"{name} is {value!r:.80}; it has to be a text or null")
+        raise BadInput(f"{name} is {value!r:.80}; it must be a text or null")
     word = "" if value is None else str(value).strip()
     if not word or word.lower().startswith("unknown"):
         return None
     if name in ("true_gfx", "effective_gfx") and not re.search(r"(?i)gfx\d", word):
-        raise BadInput(f"{name} is {word!r:.80}; it has to be a target, such as gfx1010 (gpu is for names)")
+        raise BadInput(f"{name} is {word!r:.80}; it must be a target, such as gfx1010 (use gpu for names)")
     if name == "exit" and word not in EXITS:
-        raise BadInput(f"exit is {word!r:.80}; it has to be one of {', '.join(EXITS)}")
+        raise BadInput(f"exit is {word!r:.80}; it must be one of {', '.join(EXITS)}")
     if name == "first_gpu" and word not in FIRST:
-        raise BadInput(f"first_gpu is {word!r:.80}; it has to be one of {', '.join(FIRST)}")
+        raise BadInput(f"first_gpu is {word!r:.80}; it must be one of {', '.join(FIRST)}")
     return word
 
 
@@ -280,10 +280,10 @@ def _variables(value: Any) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise BadInput(f"env is {value!r:.80}; it has to be an object of names and values")
+        raise BadInput(f"env is {value!r:.80}; it must be an object of names and values")
     for name, setting in value.items():
         if isinstance(setting, bool) or not isinstance(setting, (str, int, float)):
-            raise BadInput(f"env: {name!r:.80} is {setting!r:.80}; it has to be a text")
+            raise BadInput(f"env: {name!r:.80} is {setting!r:.80}; it must be a text")
     return {str(name): str(setting) for name, setting in value.items()}
 
 
@@ -326,9 +326,10 @@ def _pip_show(log: Log) -> Optional[str]:
 
 
 def _chip(names: Iterable[str]) -> Optional[str]:
-    """Return the first known target in ``names`` that graphics cards have.
+    """Return the first known target in ``names`` that is not only used in processors (APUs).
 
-    If there is none, return the first target. Return None if ``names`` has no target.
+    If all targets are unknown or only used in processors, return the first target. Return None if ``names``
+    has no target.
     """
     targets = [target for name in names if (target := _target(name))]
     for name in targets:

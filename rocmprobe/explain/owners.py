@@ -69,10 +69,10 @@ def too_large_group(context: LogContext) -> Iterator[Inference]:
     """
     for line in context.lines:
         if _REGISTERS.search(line.text):
-            says = f"line {line.number}: a kernel asks for more registers or LDS than its group may have"
+            says = f"line {line.number}: a kernel needs more registers or LDS than its group can have"
             remedy = (
-                "Launch the kernel with smaller groups (blocks), or build it with `__launch_bounds__` of the "
-                "size that is used. Nothing is wrong with the card, or with the ISA that a status may name."
+                "Launch the kernel with smaller groups (blocks), or build it with `__launch_bounds__` of "
+                "the actual size. The card is not the cause, nor is the ISA that a status may name."
             )
             points = {"outside": 5.0, "override-isa-mismatch": -3.0, "gpu-memory-fault-unexplained": -2.0}
             yield Inference(says, points, "user-code", remedy=remedy)
@@ -123,10 +123,10 @@ def compiled_by_another(context: LogContext) -> Iterator[Inference]:
     who = raiser if raiser not in ("", USER, PYTHON) else "the program"
     line = next(line for line in context.lines if _JIT.search(line.text))
     yield Inference(
-        f"line {line.number}: ROCm's run-time compiler refuses a kernel of {who}, not of MIOpen",
+        f"line {line.number}: ROCm's run-time compiler rejects a kernel of {who}, not of MIOpen",
         {"miopen-kernel-compile-failure": -6.0, "outside": 4.4}, "hip",
-        remedy="The compiler's first error names the cause. An option or a function means that "
-        f"{who} and this ROCm are of different years: take a newer {who}, or its OpenCL or Vulkan version. A "
+        remedy=f"The compiler's first error names the cause. If it names an option or a function, {who} and "
+        f"this ROCm are from different years: update {who}, or use its OpenCL or Vulkan version. A "
         "missing header is in libstdc++-dev or in ROCm's -dev packages.",
     )  # fmt: skip
 
@@ -162,9 +162,9 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
         ready = " A ready-made build may include your chip: `rocmprobe list gpus`." if context.is_amd else ""
         remedy = (
             f"Line {error.line} is the first error, and the others follow from it: search for it in the "
-            f"tracker of {package or 'what is built'}.{ready}"
+            f"tracker of {package or 'the project'}.{ready}"
         )
-    says = f"{package or 'what is compiled'} did not build"
+    says = f"{package or 'the source'} did not build"
     if error:
         says += f"; the first error is in line {error.line} ({error.text})"
     if error and _KERNEL_MODULE.search(error.text):
@@ -174,7 +174,7 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
         return
     cuda = next((line for line in context.lines if _CUDA_BUILD.search(line.text)), None)
     if cuda is not None and package:
-        asks = f"line {cuda.number}: the build of {package} asks for NVIDIA's compiler"
+        asks = f"line {cuda.number}: the build of {package} needs NVIDIA's compiler"
         yield Inference(asks, {"cuda-only-extension": 4.0}, "user-env")
     elif context.fatal_besides(*_OF_A_BUILD, *_OF_A_COMPILER):
         return
@@ -184,7 +184,7 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
     ):  # fmt: skip
         says += ", and no line names AMD's GPUs or software"
         remedy = remedy or (
-            f"Search for line {error.line} in the tracker of what is built: what follows comes from it."
+            f"Search for line {error.line} in the project's tracker: later errors follow from it."
         )
         yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
     else:

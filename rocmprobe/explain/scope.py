@@ -129,9 +129,9 @@ _OF_OWN_FILE = re.compile(
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # PyTorch torch/utils/cpp_extension.py
         re.compile(r"detected CUDA version"),
-        "The CUDA toolkit is not the one that torch was built for: set CUDA_HOME to a toolkit of torch's "
-        "version, or take a ready wheel of the extension. That concerns NVIDIA GPUs alone; for an AMD GPU, "
-        "`rocmprobe install` prints which torch to install first.",
+        "Torch was built for another CUDA toolkit: set CUDA_HOME to a toolkit of torch's version, or use a "
+        "ready wheel of the extension. This is only for NVIDIA GPUs. For an AMD GPU, `rocmprobe install` "
+        "prints which torch to install first.",
     ),
     (  # Python, the command line
         re.compile(r"can't open file '(?P<name>[^']+)'"),
@@ -139,45 +139,43 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # Python, subprocess
         re.compile(r"No such file or directory: '(?P<name>[a-z][\w-]{1,20})'"),
-        "The program {name} is not installed, or not in PATH: install it with the package manager of the "
-        "system.",
+        "The program {name} is not installed, or not in PATH: install it with the system's package manager.",
     ),
     (  # Python, ModuleNotFoundError for a folder of the program itself
         re.compile(
             r"No module named '(?:modules|library|src|utils|scripts|networks|backend|lib|tools|core)\."
         ),
-        "The module is a file of the program itself: the program's folder is incomplete, or its files are of "
-        "two versions. Bring the whole folder to one version (`git status`, then `git pull`, or clone anew).",
+        "The module is part of the program, whose folder is incomplete or contains files of two versions. "
+        "Update all files to one version (`git status`, then `git pull`, or clone again).",
     ),
     (  # Python, ModuleNotFoundError
         re.compile(r"No module named '?(?P<name>(?!torch)\w+)"),
-        "Install the package that brings the module {name} with the Python that runs the program: `python -m "
-        "pip install -r requirements.txt`, from the program's folder. If it is installed, another Python "
-        'runs the program: `python -c "import sys; print(sys.executable)"`.',
+        "Install the package with the module {name} in the Python that runs the program: `python -m pip "
+        "install -r requirements.txt`, from the program's folder. If it is installed, another Python runs "
+        'the program: `python -c "import sys; print(sys.executable)"`.',
     ),
     (  # Python, ImportError of a file outside of the packages' folders
         _OF_OWN_FILE,
-        "The file in the message is one of the program's own, and {name} is not in it: the program's folder "
-        "is incomplete or of two versions, or the import names the wrong file.",
+        "The file in the message belongs to the program, but lacks {name}: the program's folder is "
+        "incomplete or mixes two versions, or the import names the wrong file.",
     ),
     (  # Python, ImportError
         re.compile(
             r"cannot import name '\w+' from (?:partially initialized module )?'(?P<name>(?!torch)\w+)"
         ),
-        "The installed {name} is older or newer than the program was written for: install the version that "
-        "its requirements.txt or README names, in a separate virtual environment.",
+        "The installed {name} is older or newer than the program expects: install the version that the "
+        "program's requirements.txt or README names, in a separate virtual environment.",
     ),
     (  # Python, AttributeError of a module
         re.compile(r"module '(?P<name>(?!torch)\w+)[\w.]*' has no attribute"),
-        "The name is misspelt, or the {name} that Python imports is of another version, broken, or hidden by "
-        "a file of that name. "
-        '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
-        "version that the program's requirements.txt names again.",
+        "The name is misspelt, or the {name} that Python imports has another version, is broken, or is "
+        'hidden by a file of that name. `python -c "import {name}; print({name}.__file__)"` shows the '
+        "file. Then reinstall the version that the program's requirements.txt names.",
     ),
     (  # conda, CondaHTTPError; pip
         re.compile(r"HTTP 404|404 Client Error|404 NOT FOUND"),
-        "The address no longer has this file: the version was removed, or a mirror does not have it. Take "
-        "newer requirements of the program, and the official channel (~/.condarc) or index.",
+        "This file is no longer at this address: the version was removed, or a mirror lacks it. Use newer "
+        "requirements of the program, and the official channel (~/.condarc) or index.",
     ),
     (  # PyTorch aten/src/ATen/mps
         re.compile(r"not (?:currently )?(?:implemented|supported) for the MPS device"),
@@ -186,20 +184,20 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # Cython, the check of compiled modules against NumPy
         re.compile(r"numpy\.\w+ size changed|numpy\.core\.multiarray failed"),
-        "A package was built for another NumPy than the installed one: install the NumPy that the program's "
-        "requirements.txt names, or install that package again, so that it is built for this one.",
+        "A package was built for another NumPy than the installed one. Install the NumPy that the program's "
+        "requirements.txt names, or reinstall that package to build it for this NumPy.",
     ),
     (  # PyTorch torch/nn/modules/module.py, load_state_dict; safetensors
         re.compile(
             r"state_dict|[Uu]nexpected key\b|[Mm]issing key\b|size mismatch for|does not contain tensor"
         ),
         "The checkpoint was made for another model, version or option than the program builds: use the "
-        "options that it was trained with, or the checkpoint that the program names.",
+        "options of its training, or the checkpoint that the program names.",
     ),
     (  # huggingface_hub/file_download.py
         re.compile(r"hf_transfer|hf_xet"),
-        "The message names the cure: `pip install hf_xet` (or hf_transfer, with "
-        "HF_HUB_ENABLE_HF_TRANSFER=1), then start the download again.",
+        "Run `pip install hf_xet` (or hf_transfer, with HF_HUB_ENABLE_HF_TRANSFER=1), as the message says. "
+        "Then start the download again.",
     ),
     (  # safetensors, a device that it does not know
         re.compile(r"SafetensorError.*device .* is invalid"),
@@ -210,7 +208,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             r"SafetensorError|HeaderTooLarge|BadZipFile|invalid load key|PytorchStreamReader|not a zip"
         ),
-        "The model file is damaged, incomplete or of another format: delete it, download it again, and "
+        "The model file is damaged, incomplete or in another format: delete it, download it again, and "
         "compare its size with the one on its page.",
     ),
     (  # huggingface_hub/errors.py
@@ -220,22 +218,22 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # Python, TypeError of a call
         re.compile(r"unexpected keyword argument|required positional argument|positional arguments? but"),
-        "Two packages are not of versions that fit: install those that the program's requirements.txt names, "
+        "The versions of two packages do not match: install the versions in the program's requirements.txt, "
         "or update the program and its extensions together.",
     ),
     (  # Python, FileNotFoundError
         re.compile(r"FileNotFoundError.*'(?P<name>[^']+)'|\[Errno 2\].*'(?P<name2>[^']+)'"),
-        "The file or folder {name} is not there: correct the path in the command or the settings, or put the "
+        "The file or folder {name} is missing: correct the path in the command or the settings, or put the "
         "file there.",
     ),
     (  # json, PyYAML
         re.compile(r"JSONDecodeError|ScannerError|ParserError"),
-        "A file of settings, or what a server answered, is not valid JSON or YAML: correct or delete the "
-        "file that the traceback reads.",
+        "A settings file or a server's response is not valid JSON or YAML: correct or delete the file that "
+        "the traceback reads.",
     ),
     (  # Python's parser
         re.compile(r"SyntaxError|IndentationError"),
-        "The program is written for another version of Python than runs it: its README names the version.",
+        "The program needs another version of Python than this one: its README names the version.",
     ),
 )
 
@@ -273,10 +271,10 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
         return
     if context.fatal or context.words & (ENDED - {"exception"}):
         yield Inference(
-            f"{raised(context.structure) or short(error.message)}, an error of code or data", {"outside": 1.5}
+            f"{raised(context.structure) or short(error.message)}, an error in code or data", {"outside": 1.5}
         )
         return
-    says = f"{raised(context.structure) or short(error.message)}, an error of code or data"
+    says = f"{raised(context.structure) or short(error.message)}, an error in code or data"
     remedy = remedy_of_error(context.structure)
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
 
@@ -308,8 +306,8 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
         error.line,
         f"{whose} stops with its own error ({what}); rocmprobe finds no line about the GPU or its software",
         remedy_of_error(structure)
-        or f"Search for this message in the tracker of {whose}. Check the input and the options of the "
-        "program, and update it with its packages in a separate virtual environment.",
+        or f"Search for this message in the tracker of {whose}. Check the program's input and options, and "
+        "update it with its packages in a separate virtual environment.",
         "user-code",
     )
 
@@ -320,67 +318,68 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
 _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "apt", re.compile(r"EXPKEYSIG|NO_PUBKEY|signatures? (?:were|couldn't be verified|was) "),
-        "The key with which the repository signs is absent or too old: fetch it anew from the page that "
-        "describes the repository (for ROCm `wget https://repo.radeon.com/rocm/rocm.gpg.key`, into "
-        "/etc/apt/keyrings), then `sudo apt update`. Do not switch the check off.",
+        "The repository's signing key is missing or too old: download it again from the repository's page "
+        "(for ROCm `wget https://repo.radeon.com/rocm/rocm.gpg.key`, into /etc/apt/keyrings), then run "
+        "`sudo apt update`. Do not switch the check off.",
     ),
     (
         "the package manager",
         re.compile(r"[Cc]ould(?:n't| not) resolve host|Temporary failure (?:in name )?resolving"),
-        "The network does not find the name of the server: `getent hosts repo.radeon.com` shows if names are "
-        "found. In a container, restart Docker after a change of the firewall.",
+        "The network cannot resolve the server's name: run `getent hosts repo.radeon.com` to test this. "
+        "With a container, restart Docker after a change of the firewall.",
     ),
     (
         "the package manager", re.compile(r"404\b.*repo\.radeon\.com|repo\.radeon\.com.*404"),
-        "AMD's server has no such folder. Open the folders above it in a browser, and take releases of ROCm "
-        "and of the system that are there: rolling releases have none. If AMD's documentation names this "
+        "AMD's server lacks this folder. Open its parent folders in a browser, and use releases of ROCm and "
+        "of the system that exist there: rolling releases have none. If AMD's documentation names this "
         "address, wait: the server was incomplete at times.",
     ),
     (
         "apt", re.compile(r"Mirror sync in progress|unexpected size|Hash Sum mismatch"),
-        "The files on the server do not fit each other at this time. Nothing is wrong here: repeat `sudo apt "
-        "update` in an hour. If it stays, a proxy keeps old files: `sudo rm -r /var/lib/apt/lists/*` first.",
+        "The files on the server are inconsistent for now. Nothing is wrong here: repeat `sudo apt update` "
+        "in an hour. If the error stays, a proxy keeps old files: first run `sudo rm -r "
+        "/var/lib/apt/lists/*`.",
     ),
     (
         "the package manager", re.compile(r"nothing provides lib(?:c|stdc\+\+|m)\.so\.\d+\(GLIBC"),
-        "The package was built for a newer release of the distribution, with a newer C library. Take the "
+        "The package was built for a newer release of the distribution, with a newer C library. Use the "
         "package for your release, a newer system, or a container. Never replace the C library.",
     ),
     (
         "pip", re.compile(r"Running setup\.py install for torch|torch-0\.1\.\d"),
-        "pip finds no wheel of torch for this Python and system, and takes a source of long ago: use a "
-        "64-bit Python that wheels exist for, and PyTorch's own index (`rocmprobe install` prints it).",
+        "pip finds no torch wheel for this Python and system, and uses a very old source package. Use a "
+        "64-bit Python that has wheels, and PyTorch's own index (`rocmprobe install` prints it).",
     ),
     (
         "Docker", re.compile(r"nvidia-container-cli|could not select device driver .*gpu"),
-        "`--gpus` asks for NVIDIA's driver and container toolkit, and one of them does not work: with an "
-        "NVIDIA GPU, `nvidia-smi` must work on the host. With an AMD GPU leave `--gpus` out, and start the "
+        "`--gpus` needs NVIDIA's driver and container toolkit, and one of them does not work. With an "
+        "NVIDIA GPU, `nvidia-smi` must work on the host. With an AMD GPU, omit `--gpus`, and start the "
         "container with `--device /dev/kfd --device /dev/dri`.",
     ),
     (
         "pacman",
         re.compile(r"^error: (?:failed to (?:commit|prepare) trans|target not found)|exists in filesystem"),
-        "`pacman -Qo FILE` names the package that owns a file in the way. Remove that package, or files "
-        "that none owns, and install again.",
+        "Run `pacman -Qo FILE` on the file in conflict. Remove the package that owns it, or the file if no "
+        "package owns it, and install again.",
     ),
     (
         "makepkg", re.compile(r"^==> ERROR:"),
-        "The recipe (PKGBUILD) is older than its sources: update it, read the comments on its page, or "
-        "take the package of the distribution.",
+        "The recipe (PKGBUILD) is older than its sources: update it, read the comments on its page, or use "
+        "the distribution's package.",
     ),
     (
         "Docker",
         re.compile(
             r"failed to solve: (?!process)|failed to resolve source|pull access denied|manifest unknown"
         ),
-        "Docker does not find the image: correct its name and tag (`docker images` lists those that are "
-        "here), or first build the image that this one starts from.",
+        "Docker does not find the image: correct its name and tag (`docker images` lists the local images), "
+        "or first build its base image.",
     ),
     (
         "pip",
         re.compile(r"externally-managed-environment"),
-        "The system keeps its Python to itself: `python3 -m venv venv`, then `venv/bin/pip install ...`, "
-        "with the index of torch that `rocmprobe install` prints. Do not use --break-system-packages.",
+        "The system protects its Python. Run `python3 -m venv venv`, then `venv/bin/pip install ...` with "
+        "the torch index that `rocmprobe install` prints. Do not use --break-system-packages.",
     ),
     (
         "Poetry",
@@ -394,51 +393,50 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
             r"Could not find a version that|No matching distribution found|ResolutionImpossible"
             r"|not a supported wheel on this platform"
         ),
-        "The index has no package of this name and version for this Python and system: check the address "
-        "of the index, the version, and the Python (`python --version`). AMD's and PyTorch's indexes have "
-        "few Pythons each.",
+        "The index has no package of this name and version for this Python and system: check the index "
+        "address, the version, and the Python (`python --version`). AMD's and PyTorch's indexes each "
+        "support few Pythons.",
     ),
     (
         "conda",
         re.compile(
             r"PackagesNotFoundError|Unsatisfiable|ResolvePackageNotFound|LibMambaUnsat|nothing provides __"
         ),
-        "No set of packages of these channels fits: make a new environment with fewer pinned versions, and "
-        "install torch by pip from its own index.",
+        "No set of packages in these channels fits: create a new environment with fewer pinned versions, "
+        "and install torch with pip from its own index.",
     ),
     (
         "apt",
         re.compile(r"^E: (?:Unable to locate|Failed to fetch|The repository)|has no installation candidate"),
-        "apt finds no such package. `apt-cache search NAME` shows if it has another name in this release "
-        "(ROCm's packages changed theirs); if nothing is found, the sources in /etc/apt/sources.list.d must "
+        "apt does not find the package. Run `apt-cache search NAME`: its name may differ in this release "
+        "(ROCm's packages were renamed). If nothing is found, the sources in /etc/apt/sources.list.d must "
         "name this release of the system.",
     ),
     (
         "dnf", re.compile(r"^Error: Unable to find a match"),
-        "dnf finds no such package in its repositories: those in /etc/yum.repos.d must be for this release "
-        "of the system.",
+        "dnf does not find the package: the repositories in /etc/yum.repos.d must be for this release of "
+        "the system.",
     ),
     (
         "the package manager", re.compile(r"nothing provides .{0,160}needed by"),
-        "Search for the missing package: it is in a repository that is not enabled (openSUSE: "
-        "devel:languages:..., Fedora and RHEL: EPEL, CRB), or has another name in this distribution, "
-        "which is a mistake of the package that needs it. Do not break the dependency.",
+        "Search for the missing package. It is in a disabled repository (openSUSE: devel:languages:..., "
+        "Fedora and RHEL: EPEL, CRB), or has another name in this distribution. Another name is a mistake "
+        "in the package that needs it. Do not break the dependency.",
     ),
     (
         "uv", re.compile(r"No solution found when resolving"),
-        "No set of versions fits: relax the pins in pyproject.toml, and name the index of torch for "
-        "torch alone.",
+        "No set of versions fits: relax the pins in pyproject.toml, and use the torch index for torch only.",
     ),
     (
         "git",
         re.compile(r"Pulling is not possible|have unmerged files|would be overwritten by (?:merge|checkout)"),
-        "git does not update a folder with changed files: `git status` lists them, `git stash` puts them "
-        "aside. Then `git pull`, and install the requirements again.",
+        "git does not update a folder with changed files: `git status` lists them, `git stash` saves them. "
+        "Then run `git pull`, and install the requirements again.",
     ),
     (
         "git",
         re.compile(r"^fatal: (?:unable to access|repository .* not found|clone of .* failed|could not read)"),
-        "git cannot fetch the repository: check its address, the network and the rights.",
+        "git cannot fetch the repository: check its address, the network and your access.",
     ),
 )  # fmt: skip
 
@@ -454,10 +452,10 @@ def installer(context: LogContext) -> Iterator[Inference]:
         return
     for line in context.lines:
         if "whl/rocm" in line.text and "windows" in context.words and "--index" in line.text:
-            for_linux = "PyTorch's own index has wheels for ROCm for Linux alone"
+            for_linux = "PyTorch's own index has ROCm wheels for Linux only"
             points = {"outside": 3.0, "rocm-package-wrong-os": 4.6}
             cure = (
-                f"{for_linux}. On Windows take AMD's own wheels, if they have your chip (`rocmprobe "
+                f"{for_linux}. On Windows, use AMD's own wheels if they support your chip (`rocmprobe "
                 "install`), WSL, or DirectML."
             )
             says = f"line {line.number}: {for_linux}"
@@ -494,7 +492,7 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
     line = next((line for line in context.lines if _DISK_FULL.search(line.text)), None)
     if line is not None and not context.fatal:
         remedy = (
-            "`df -h` shows which disk is full, `df -h /dev/shm` the shared memory that data loaders use. "
+            "Run `df -h` to find the full disk, and `df -h /dev/shm` for the shared memory of data loaders. "
             "Free space there (`docker system prune`, `pip cache purge`), or give the container more: "
             "`--shm-size 8G`."
         )
@@ -507,20 +505,20 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
 _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "Vulkan", re.compile(r"ggml[-_]vulkan|\bvk::|VK_ERROR_|\bvk[A-Z]\w+\(|libvulkan"),
-        "Update the graphics driver (Mesa on Linux), and try the release of the program before this one. "
-        "`vulkaninfo --summary` shows what Vulkan sees.",
+        "Update the graphics driver (Mesa on Linux), and try the program's previous release. `vulkaninfo "
+        "--summary` shows what Vulkan sees.",
     ),
     (
         "DirectML", re.compile(r"DirectML|torch_directml|\bDML\b|\bdml_"),
-        "Update the graphics driver of Windows and torch-directml. Its memory is limited, and many "
-        "operators are missing; AMD's own wheels for Windows use HIP in its place.",
+        "Update the graphics driver of Windows and torch-directml. DirectML lacks many operators, and its "
+        "memory is limited. AMD's own wheels for Windows use HIP instead.",
     ),
     (
         "SYCL",
         re.compile(
             r"\bSYCL\b|oneAPI|\bXPU\b|PI_ERROR_|UR_RESULT_|Level[- ]Zero|Native API (?:failed|returns)"
         ),
-        "Update the compute runtime of the GPU's vendor, and search in the tracker of the program.",
+        "Update the compute runtime of the GPU's vendor, and search in the program's tracker.",
     ),
 )  # fmt: skip
 _OF_ROCM = re.compile(r"\bHIP\b|\bhip[A-Z_]|\bROC[mkr]\b|\brocm|MIOpen|miopen|\bHSA_|hsa_|amdkfd|rocblas")
@@ -576,8 +574,8 @@ def network(context: LogContext) -> Iterator[Inference]:
         else f"{context.structure.python_owner} failed: the network"
     )
     remedy = remedy_of_error(context.structure) or (
-        "Try again, also later; check the proxy (HTTPS_PROXY) and the firewall. What can be downloaded with "
-        "a browser can be put where the program looks for it."
+        "Try again later, and check the proxy (HTTPS_PROXY) and the firewall. Or download the file with a "
+        "browser and put it where the program looks for it."
     )
     yield Inference(
         f"{says}, a download or a server is at fault",
@@ -626,7 +624,7 @@ _EXTENSIONS = re.compile(
 
 #: Cython's check of compiled modules, and an import of a name that another version has.
 _NUMPY = re.compile(r"compiled using NumPy 1")
-_NUMPY_REMEDY = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
+_NUMPY_REMEDY = "Run `pip install 'numpy<2'`, or install a newer release of the package for NumPy 2."
 _UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 
@@ -635,9 +633,8 @@ _ISOLATED = re.compile(
     r"declare it as a build dependency|get_requires_for_build|Getting requirements to build wheel"
 )
 _NOT_ISOLATED = (
-    "The package is built in a separate environment, in which torch is absent. Install torch first, "
-    "then the package with `pip install --no-build-isolation`. On an AMD GPU ask first whether it has a "
-    "build for ROCm."
+    "The package is built in a separate environment without torch. Install torch first, then the package "
+    "with `pip install --no-build-isolation`. On an AMD GPU, first check whether it has a build for ROCm."
 )
 
 
@@ -656,14 +653,14 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     if absent and error and not (_EXTENSIONS.search(error.message) and context.is_amd):
         says = f"{raised(context.structure)}: a Python package is not installed"
     elif renamed is not None:
-        says = f"line {renamed.number}: two Python packages are not of versions that fit"
+        says = f"line {renamed.number}: the versions of two Python packages do not match"
     elif numpy is None:
         return
     remedy = remedy_of_error(context.structure)
     if numpy is not None:
-        says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
+        says = f"line {numpy.number}: a package was built for NumPy 1, but NumPy 2 is installed"
         remedy = _NUMPY_REMEDY
     if absent and any(_ISOLATED.search(line.text) for line in context.lines):
-        says = f"{says}, in the environment in which it is built"
+        says = f"{says}, in its build environment"
         remedy = _NOT_ISOLATED
     yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True, remedy=remedy)

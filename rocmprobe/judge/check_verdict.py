@@ -19,8 +19,8 @@ CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 _LONGEST = 300
 #: A first call counts as hanging if it takes longer than 3 times its duration in the results, plus 5 seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
-#: A starting worker that uses no CPU time counts as hanging if it has read no file for this many seconds, or
-#: for this fraction of the time since its start.
+#: A starting worker that uses no CPU time counts as hanging if it has read no file for this many seconds.
+#: Soon after its start, this fraction of the time since the start is enough.
 _READING, _READING_SHARE = 5.0, 0.25
 #: Causes that show that other processes use up the memory of the machine or of the GPU. They are no fault of
 #: the GPU.

@@ -23,8 +23,8 @@ VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
 _VERSION = 1
 #: Seconds for the whole self-test, including compilation.
 TIME_LIMIT = 180
-#: Seconds after which the child ends itself. Usually the parent kills the child earlier, because the parent's
-#: limit is shorter. The parent then reports this limit.
+#: Seconds after which the child ends itself. The parent's limit is shorter, so usually the parent kills the
+#: child and reports the parent's limit.
 CHILD_LIMIT = TIME_LIMIT + 10
 #: Maximum number of stored characters of a self-test's output.
 _LOG_BYTES = 20_000
@@ -51,9 +51,9 @@ class KernelVerdict:
         if self.state == "passed":
             return ""
         if self.state == "began":
-            return "another process is trying them"
+            return "another process is testing them"
         if self.state == "untried":
-            return f"not tried on this machine yet: rocmprobe run, or {VARIABLE}=1"
+            return f"not tested on this machine yet: run `rocmprobe run`, or set {VARIABLE}=1"
         return self.reason
 
 
@@ -75,7 +75,7 @@ def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
         return KernelVerdict("untried")
     if verdict.state == "began" and not _runs(verdict.process):
         return KernelVerdict(
-            "failed", reason="their trial never ended: it was stopped, or it stopped the machine"
+            "failed", reason="their test did not finish: it was stopped, or it stopped the machine"
         )
     return verdict
 
@@ -123,7 +123,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
             output = still.output or b""
         text = output.decode("utf-8", "replace")
         return KernelVerdict(
-            "failed", reason=f"their trial did not end in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
+            "failed", reason=f"their test did not finish in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
         )
     except BaseException:
         child.kill()
@@ -136,7 +136,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
         ended = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
         return KernelVerdict(
             "failed",
-            reason=f"their trial ended by itself ({ended}, after {seconds:.0f} s)",
+            reason=f"their test ended without a result ({ended}, after {seconds:.0f} s)",
             log=text[-_LOG_BYTES:],
         )
 

@@ -281,8 +281,8 @@ def _silicon_fits_override(combination: Combination) -> Iterator[_Found]:
         yield _Found(False, False, _clause(reported[0].title), reported[0].source)
     elif gpus.missing_features(combination.gfx, combination.effective):
         says = (
-            f"code for {combination.effective}, which the override names, may use what {combination.gfx} "
-            "silicon lacks"
+            f"the override selects code for {combination.effective}, which may use features that "
+            f"{combination.gfx} lacks"
         )
         other_encoding = combination.gfx[:-2] != str(combination.effective)[:-2]
         yield _Found(False, False, says, "gpus.toml (LLVM AMDGPU.td)", stops=other_encoding)
@@ -340,7 +340,7 @@ def _package_has_code(combination: Combination) -> Iterator[_Found]:
         ]
         holds = any(fnmatchcase(combination.isa, pattern) for pattern in patterns)
         with_or_without = "with" if holds else "without"
-        says = f"what is installed was built for {combination.package}, {with_or_without} {combination.isa}"
+        says = f"the installed package is for {combination.package}, {with_or_without} {combination.isa}"
         yield _Found(holds, False, says, "the name of the package or of its index")
 
 
@@ -388,7 +388,7 @@ def _kernel_knows_chip(combination: Combination) -> Iterator[_Found]:
 def _known_since(what: str, number: str, gfx: Optional[str], since: str, holds: bool) -> str:
     if holds:
         return f"{what} {number} knows {gfx}"
-    return f"{what} {number} is older than its first support of {gfx}, {since}"
+    return f"{what} {number} does not support {gfx}; {since} is the first that does"
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
@@ -413,7 +413,7 @@ def _hipblaslt_has_kernels(combination: Combination) -> Iterator[_Found]:
 
 def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
     for found in _in_library("miopen-databases", "MIOpen", combination, "databases"):
-        means = "" if found.holds else ": its first calls compile and measure"
+        means = "" if found.holds else ": its first calls compile and measure kernels"
         yield found._replace(stops=False, says=f"{found.says}{means}")
 
 

@@ -140,8 +140,8 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
         return ()
     if silicon.gfx[:-2] != code.gfx[:-2]:
         return (
-            f"code for {code.gfx} ({code.family}) is in another instruction encoding than "
-            f"{silicon.gfx} ({silicon.family}) silicon decodes",
+            f"code for {code.gfx} ({code.family}) has another instruction encoding than "
+            f"{silicon.gfx} ({silicon.family})",
         )
     tables = _tables()
     lacking = [name for name in code.features if name not in silicon.features]

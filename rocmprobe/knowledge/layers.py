@@ -76,12 +76,12 @@ def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> DerivedSetting
     ``options`` are the layers for PyTorch's kernels. ``cures`` are settings under which convolution works.
     """
     if not options:
-        return DerivedSetting(None, "skipped", "no layer was found to fail in the vendor library")
+        return DerivedSetting(None, "skipped", "no tested layer fails in the vendor library")
     base = min(cures, key=lambda each: len(each.env) + len(each.torch), default=None)
     if base is None:
-        return DerivedSetting(None, "skipped", "convolution works in the vendor library under no setting")
+        return DerivedSetting(None, "skipped", "no setting makes convolution work in the vendor library")
     words = " and ".join(OPTIONS[option] for option in options)
-    convolution = "as it comes" if base.unchanged else f"as under {base.name}"
+    convolution = "unchanged" if base.unchanged else f"as under {base.name}"
     reason = f"convolution by the vendor library, {convolution}; {words} by PyTorch's own kernels"
     return DerivedSetting(
         dict(base.env), "", reason, dict(base.torch), base.search, base.verdict, tuple(options),

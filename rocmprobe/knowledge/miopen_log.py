@@ -55,7 +55,8 @@ _FAMILIES = (
 )  # fmt: skip
 
 _LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
-# A pattern must not scan a long line several times if its beginning occurs repeatedly, so it uses "[^][]".
+# "[^][]" ends a failed match at the next bracket. Otherwise each repetition of the beginning would scan the
+# rest of a long line.
 _MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\] ?(.*)")
 #: A log line without its beginning, because users often quote lines in this form.
 _HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")

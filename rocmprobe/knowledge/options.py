@@ -28,10 +28,10 @@ from rocmprobe.knowledge.stacks import (
 #: Description of each state of a stack on a chip.
 STATUSES = {
     "works": "owners report that it works",
-    "tested": "whoever publishes it runs tests on this chip",
+    "tested": "its publisher runs tests on this chip",
     "listed": "the chip is in AMD's list of supported GPUs",
     "partly": "owners report that it runs, with limits",
-    "untested": "published, tested by nobody: no report of it on this chip was found",
+    "untested": "published, but untested: no report of it on this chip was found",
     "fails": "reported to fail",
 }
 _RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}

@@ -77,7 +77,7 @@ def names_by_id() -> Mapping[int, str]:
 def forced_setting(solver: Solver) -> Setting:
     """Return the setting that restricts MIOpen's Find to ``solver``."""
     return Setting(
-        name=f"{_FORCED}{solver.name}", reason=f"{solver.name} alone: does it give right numbers?",
+        name=f"{_FORCED}{solver.name}", reason=f"{solver.name} alone: does it give correct results?",
         verdict="native-with-settings", env={FORCE: solver.name, **_FIND_NORMAL}, since=solver.since,
         until=solver.until, source="MIOpen src/find_controls.cpp", solver=solver.name,
     )  # fmt: skip
@@ -222,14 +222,16 @@ def derive_setting(outcomes: Iterable[Outcome]) -> DerivedSetting:
         return DerivedSetting(None, "skipped", "no solver was tested: there is nothing to switch off")
     if not found.faulty:
         if all(outcome.state == "skipped" for outcome in asked):
-            return DerivedSetting(None, "skipped", "default is right: no solver needs to be switched off")
-        what = "no solver fails alone" if found.sound else "no solver could be judged alone"
+            return DerivedSetting(
+                None, "skipped", "the default is correct: no solver needs to be switched off"
+            )
+        what = "no solver fails alone" if found.sound else "no solver could be tested alone"
         return DerivedSetting(None, "skipped", f"{what}: there is nothing to switch off")
     names = ", ".join(sorted(found.faulty))
     variables = smallest_switches(found.faulty, found.sound)
     if variables is None:
         return DerivedSetting(
-            None, "n/a", f"no switches turn {names} off and leave a solver that is right everywhere"
+            None, "n/a", f"no set of switches disables {names} and leaves a solver that is always correct"
         )
     return DerivedSetting(
         dict.fromkeys(variables, "0"), "", f"switches off the solvers found faulty here: {names}"

@@ -267,9 +267,9 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
             return Label((UNKNOWN,), f"one letter away from a known name{hint}", "", close)
         last = next((last for prefix, last in _table().complete.items() if name.startswith(prefix)), None)
         if last and rocm and rocm <= last:
-            why = "none of the sources that the catalogue was made from reads it"
+            why = "no source code that rocmprobe's catalogue covers reads it"
             return Label((UNKNOWN,), why + hint, "", close)
-    return Label((NOT_LISTED,), f"not in the catalogue, which may lack it{hint}", "", close)
+    return Label((NOT_LISTED,), f"not in rocmprobe's catalogue, which may be incomplete{hint}", "", close)
 
 
 def _release(machine: Machine, *names: FactName) -> Optional[Release]:
@@ -310,7 +310,7 @@ def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
     if row.values == "c-int" and row.choices and _number(row, text) not in _numbers(row, rocm):
         return f"ignored: only {_listed(row, rocm)} mean something"
     if row.values in ("decimal", "hip-int") and not _DECIMAL.fullmatch(text):
-        return "not a decimal number: what stands before the first other character counts, else 0"
+        return "not a decimal number: only the number at the start counts, or 0 if there is none"
     if row.values == "hip-bool" and text not in ("true", "false") and not _DECIMAL.fullmatch(text):
         return "neither true nor a number: silently read as 0"
     if row.values == "zero-one" and value not in ("0", "1"):
@@ -346,12 +346,12 @@ def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
     digits = re.match(r"\s*[+-]?[0-9]{1,20}", value)
     if digits is None:
         early = "logs an error and uses the default"
-        late = "fails with 'stoul' (miopenStatusUnknownError), even where a descriptor is made"
+        late = "fails with 'stoul' (miopenStatusUnknownError), even when a descriptor is created"
         if rocm is None:
-            return f"no mode: MIOpen up to ROCm 6.0 {early}, a later one {late}"
-        return f"no mode of this version: MIOpen {late if rocm >= (6, 1) else early}"
+            return f"not a mode: MIOpen up to ROCm 6.0 {early}, a later one {late}"
+        return f"not a mode of this version: MIOpen {late if rocm >= (6, 1) else early}"
     if int(digits.group()) not in _numbers(row, rocm):
-        return "no mode of this version: MIOpen logs an error and uses the default"
+        return "not a mode of this version: MIOpen logs an error and uses the default"
     return ""
 
 
@@ -363,7 +363,7 @@ def _refused_option(row: Variable, value: str) -> str:
         if not colon or not setting:
             return f"{name[:40]!r} is not option:value: torch raises at the first allocation"
         if name not in known:
-            return f"no option {name[:40]!r} is known: torch raises on those it does not know"
+            return f"unknown option {name[:40]!r}: torch raises an error"
     return ""
 
 

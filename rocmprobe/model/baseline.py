@@ -28,7 +28,7 @@ class Baseline:
 
         ``states`` must contain the outcome's id.
         """
-        reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
+        reason = f"its state was {self.states[outcome.id]} in the baseline, a run of {self.started}"
         return Expected(outcome.state, BASELINE, reason)
 
 
@@ -56,16 +56,16 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
         )
     if former.simulated != simulated:
         theirs, ours = (
-            f"the simulated machine {name}" if name else "a real one"
+            f"the simulated machine {name}" if name else "a real machine"
             for name in (former.simulated, simulated)
         )
         raise BadInput(
-            f"--baseline: {path}: it is of {theirs}, this run of {ours}; name a run of the same machine"
+            f"--baseline: {path}: it is from {theirs}, this run from {ours}; name a run of the same machine"
         )
     if gpu_identities(former.machine) != gpu_identities(machine):
         theirs, ours = describe_gpus(former.machine), describe_gpus(machine)
         raise BadInput(
-            f"--baseline: {path}: it is of {theirs}, here is {ours}; name a run of the same machine"
+            f"--baseline: {path}: it is from {theirs}, this run from {ours}; name a run of the same machine"
         )
     return Baseline(path, former.started, former.rocmprobe, states(former.outcomes))
 

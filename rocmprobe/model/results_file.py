@@ -34,7 +34,8 @@ _T = TypeVar("_T")
 
 def to_json(value: Any) -> Any:
     """Return a dataclass, or a collection of dataclasses, as plain JSON data."""
-    # Faster than dataclasses.asdict, which copies each of the hundred thousand texts and numbers in results.
+    # dataclasses.asdict would be slower, because it copies each of the hundred thousand texts and numbers in
+    # results.
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

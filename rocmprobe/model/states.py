@@ -45,7 +45,7 @@ def _fails(name: str, symbol: str, meaning: str) -> State:
 #: nothing.
 RUN_DIED = "run-died"
 _ABORTED_WITH_RUN = State(
-    "aborted", "†", "unlearned", "in flight when the run was ended", "skipped", "Not learned"
+    "aborted", "†", "unlearned", "was running when the run was ended", "skipped", "Not learned"
 )
 #: States, worst first. A table cell for several outcomes shows the worst state.
 _ROWS = (
@@ -53,19 +53,19 @@ _ROWS = (
     _fails("hang", "∞", "exceeded its time limit and was ended"),
     _fails("wrong", "≠", "it ran, and the numbers are wrong"),
     _fails("error", "✕", "it raised an exception"),
-    _fails("aborted", "†", "in flight when the run or the machine died"),
+    _fails("aborted", "†", "was running when the run or the machine died"),
     _fails("flaky", "~", "different results when repeated"),
     State("xfail", "⊗", "bad", "fails, as expected", "xfailed", "Failed as expected",
           fails=True, blocks=True),
     State("probe-error", "?", "fault", "rocmprobe itself failed here", "error", "Failed", blocks=True),
-    State("slow", "◔", "slow", "right, but by a fallback or over its time limit", "passed", "Worked",
+    State("slow", "◔", "slow", "correct, but from a fallback or over its time limit", "passed", "Worked",
           works=True),
-    State("xpass", "⊕", "slow", "expected to fail, and works", "xpassed",
+    State("xpass", "⊕", "slow", "expected to fail, but works", "xpassed",
           "Works, and was expected to fail", works=True),
     _ABORTED_WITH_RUN,
-    State("blocked", "⊘", "unlearned", "an earlier failure forbids it", "skipped", "Not learned",
+    State("blocked", "⊘", "unlearned", "not run, because an earlier test failed", "skipped", "Not learned",
           blocks=True),
-    State("pass", "✓", "good", "right, within its limits", "passed", "Worked", works=True),
+    State("pass", "✓", "good", "correct, within its limits", "passed", "Worked", works=True),
     State("skipped", "◌", "unlearned", "left out on request, or not needed here", "skipped", "Not learned"),
     State("n/a", "∅", "unlearned", "does not apply to this device", "skipped", "Not learned"),
 )  # fmt: skip

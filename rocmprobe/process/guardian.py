@@ -58,7 +58,8 @@ class Guardian:
 
 def guardian() -> Guardian:
     """Return the guardian of this process."""
-    # Start only one. A second guardian would be freed for lack of a reference, and kill its groups then.
+    # Start only one guardian. A second guardian would be freed for lack of a reference, and would then kill
+    # its groups.
     with _starting:
         return _started()
 

@@ -27,7 +27,7 @@ from rocmprobe.report.terminal.markdown import LIMIT
 from rocmprobe.report.write import judged_results
 
 _PACKAGE = "rocmprobe.report.page"
-_CAPTION = "Time: over the convolutions that all were timed on"
+_CAPTION = "Time: only the convolutions timed in every environment"
 
 
 def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:

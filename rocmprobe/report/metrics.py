@@ -22,7 +22,7 @@ Samples = Sequence[tuple[Labels, float]]
 def text(verdict: Verdict, now: float) -> str:
     """Return the metrics of a verdict. ``now`` is the time of the verdict in seconds since the epoch."""
     lines = [
-        *_metric("check_state", "The state of the last check: 1 for the one that it came to.", [
+        *_metric("check_state", "The state of the last check: 1 for its state, else 0.", [
             ({"state": state}, state == verdict.state) for state in STATES]),
         *_metric("check_reason", "Why the last check was not ok: 1 for the reason.", [
             ({"reason": reason}, reason == verdict.reason) for reason in REASONS]),
@@ -31,11 +31,11 @@ def text(verdict: Verdict, now: float) -> str:
             ({}, verdict.budget)]),
         *_metric("check_timestamp_seconds", "When the last check ended, in seconds since the epoch.", [
             ({}, now)]),
-        *_metric("check_simulated", "1 where the last check was of a simulated machine.", [
+        *_metric("check_simulated", "1 if the last check was of a simulated machine.", [
             ({}, verdict.simulated is not None)]),
-        *_metric("check_question_state", "What each question of the last check came to: 1 for its state.",
+        *_metric("check_question_state", "The state of each test in the last check: 1 for its state.",
                  _questions(verdict)),
-        *_metric("check_info", "What the last check was of.", [({
+        *_metric("check_info", "Device, setting and ISAs of the last check.", [({
             "device": verdict.device or "", "setting": verdict.setting or "",
             "native_isa": verdict.native_isa or "", "effective_isa": verdict.effective_isa or "",
         }, 1)]),

@@ -114,11 +114,11 @@ def require_resident(path: str) -> None:
     On Windows, always raise NotLoaded.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
-        raise NotLoaded(f"on {sys.platform} nothing tells whether {path} is loaded")
+        raise NotLoaded(f"{sys.platform} cannot tell whether {path} is loaded")
     try:
         load(path, os.RTLD_NOLOAD)
     except LoadFailed as failure:
-        raise NotLoaded(f"{path} was mapped and is another file now: {failure}") from None
+        raise NotLoaded(f"{path} was replaced after it was loaded: {failure}") from None
 
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:

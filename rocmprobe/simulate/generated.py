@@ -179,7 +179,7 @@ def generated(name: str) -> Optional[Mapping[str, Any]]:
 
 
 def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
-    source = bug.source or "made up: a bug to try the checks on"
+    source = bug.source or "made up: a bug to test the checks"
     # Leave out dtypes that PyTorch does not run in MIOpen, such as float64.
     dtypes = [dtype for dtype in bug.dtypes if dtype in ("float32", "float16")]
     return {
@@ -196,12 +196,12 @@ def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
 def _with_faults(name: str, pairs: list[tuple[str, str]]) -> Mapping[str, Any]:
     if name == ALL_FAULTS:
         summary = (
-            "every phase of a child x every kind of fault, each on a problem of its own; "
-            "single ones are called faults-PHASE-KIND, "
+            "every kind of fault in every phase of a child process, each on its own problem; "
+            "faults-PHASE-KIND has only one fault, "
             f"PHASE one of {', '.join(PHASES)}, KIND one of {', '.join(KINDS)}"
         )
     else:
-        summary = f"one problem that meets {pairs[0][1]} in phase {pairs[0][0]}, and one that is right"
+        summary = f"one problem with {pairs[0][1]} in phase {pairs[0][0]}, and one that is correct"
     return {
         "summary": summary,
         "source": _FAULTS_SOURCE,

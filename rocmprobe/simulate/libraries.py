@@ -25,8 +25,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: Parts of MIOpen's log messages, by direction: function and word for the message about the chosen solver,
-#: line number and word for the error if there is no solver.
+#: Parts of MIOpen's log messages, keyed by direction. The first two are function and word of the message
+#: about the chosen solver. The others are line number and word of the error if there is no solver.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),

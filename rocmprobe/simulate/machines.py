@@ -290,19 +290,19 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     if fault.library == "triton":
         _known("fault", "operator", (fault.operator,), COMPILED)
     if "bug" in row and (fault.effect != "wrong" or fault.operator):
-        raise ValueError("fault: a bug is of a convolution whose effect is 'wrong'")
+        raise ValueError("fault: 'bug' needs a convolution and the effect 'wrong'")
     if fault.effect == "wrong" and not fault.in_call:
         raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
-        raise ValueError("fault: a solver runs in calls of miopen's convolution alone")
+        raise ValueError("fault: 'solver' needs a call of miopen's convolution")
     if (fault.effect == "search") != (fault.seconds > 0):
-        raise ValueError("fault: 'search' takes 'seconds' above 0, and no other effect has any")
+        raise ValueError("fault: 'search' needs 'seconds' above 0, and no other effect can have it")
     if fault.kept and fault.effect != "search":
         raise ValueError("fault: only the result of a 'search' can be kept")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
-        raise ValueError("fault: a search is for a solver of miopen's convolution")
+        raise ValueError("fault: 'search' needs a call of miopen's convolution")
     if fault.effect == "flip" and (fault.operator or not fault.in_call):
-        raise ValueError("fault: a bit is flipped in the result of a convolution alone")
+        raise ValueError("fault: 'flip' needs a call of a convolution")
     if not 0 <= fault.bit < 32 or fault.after < 0:
         raise ValueError("fault: 'bit' is from 0 to 31, and 'after' is not negative")
     if not 0 <= fault.chance <= 1:

@@ -42,8 +42,8 @@ def check_entries(
 
     ``largest`` returns the size limit in bytes for a file's name, or None if the name is forbidden.
     """
-    # An untrusted zip file can give wrong sizes, contain a link or a path outside its folder, or unpack to
-    # far more bytes than its own size.
+    # An untrusted zip file can give wrong sizes, or contain a link or a path outside its folder. Such a file
+    # can also unpack to far more bytes than its own size.
     seen = set()
     for entry in entries:
         name = entry.orig_filename
@@ -57,7 +57,7 @@ def check_entries(
         if kind not in (0, stat.S_IFREG):
             raise Unacceptable(f"{name} is a link or another special file")
         if entry.flag_bits & 1 or entry.compress_type not in _METHODS:
-            raise Unacceptable(f"{name} is packed in a way that is not used here")
+            raise Unacceptable(f"{name} is encrypted, or has an unsupported compression")
         if entry.file_size > limit:
             raise Unacceptable(f"{name} is larger than {limit:,} bytes once it is unpacked")
 

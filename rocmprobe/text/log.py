@@ -171,8 +171,8 @@ class _Entry:
         self.raw = raw
         self.number = self.last = number
         self.count = 1
-        # The whole block. ``alone`` keeps only the lines that can continue the raw line, and sets ``at``
-        # to -1.
+        # All lines of the block. ``alone`` keeps only the lines that can continue the raw line, and sets
+        # ``at`` to -1.
         self.lines = lines
         self.at = at
         self.width = width

@@ -171,7 +171,7 @@ def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]
 
     If ``finite``, infinity and NaN also count as too large.
     """
-    # Not recursive, because recursion would overflow the stack on deep data.
+    # Use a loop, because recursion would overflow the stack on deep data.
     level: list[tuple[Any, Any]] = [((), data)]
     for _ in range(DEEPEST):
         below: list[tuple[Any, Any]] = []
@@ -198,7 +198,7 @@ def _steps(place: Any) -> tuple[Any, ...]:
 
 def _no_amount(item: Any, finite: bool) -> str:
     if type(item) is float and finite and not math.isfinite(item):
-        return "a number that is infinite, or too large for one"
+        return "a number that is infinite or too large"
     if type(item) is int and abs(item) > _LARGEST_INTEGER:
-        return "an integer that is larger than any count"
+        return "an integer that is too large"
     return ""

@@ -15,8 +15,8 @@ from functools import cache
 
 from rocmprobe.text.tables import table
 
-#: Texts of hipGetErrorString (CLR hipamd/src/hip_error.cpp). If several texts have the same beginning, all
-#: are listed, because a missing end can be restored only if no other text begins in the same way.
+#: Texts of hipGetErrorString (CLR hipamd/src/hip_error.cpp). A missing end can be restored only if no other
+#: text begins in the same way. So all texts with the same beginning are listed.
 _HIP_TEXTS = (
     "invalid device function", "invalid device ordinal", "invalid device pointer", "invalid device symbol",
     "invalid device context", "invalid resource handle", "invalid configuration argument",

@@ -108,7 +108,7 @@ print(bypass.explain(problem, "cpu")["fwd"].own_kernels)
 print(own_kernels.refusal(CPU, "float64"))
 """,
     )
-    reason = "not tried on this machine yet: rocmprobe run, or ROCMPROBE_BYPASS_KERNELS=1"
+    reason = "not tested on this machine yet: run `rocmprobe run`, or set ROCMPROBE_BYPASS_KERNELS=1"
     assert lines == ["", str({"cpu float32": reason}), reason, "there are none for float64"]
     assert not list((tmp_path / "kernels").glob("*"))
 
@@ -221,7 +221,7 @@ def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed)
 def test_a_verdict_holds_for_the_isa_that_the_card_is_shown_as(library, passed):
     code = 'print(own_kernels.refusal(CPU, "float32"))'
     (line,) = python(library, passed, code, isa="gfx1010:xnack-")
-    assert line.startswith("not tried on this machine yet")
+    assert line.startswith("not tested on this machine yet")
 
 
 @pytest.mark.thorough
@@ -239,7 +239,7 @@ def test_while_a_graph_is_captured_nothing_is_compiled_or_loaded(library, passed
         print(own_kernels.refusal(CPU, "float32") == "")
         """,
     )
-    assert lines == ["a graph is being captured, in which nothing is compiled or loaded 0", "True", "True"]
+    assert lines == ["kernels cannot be compiled or loaded while a graph is captured 0", "True", "True"]
 
 
 @pytest.mark.thorough
@@ -276,7 +276,7 @@ def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, t
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("hipModuleLaunchKernel=segv", "their trial ended by itself (signal 11"),
+        ("hipModuleLaunchKernel=segv", "their test ended without a result (signal 11"),
         ("hiprtcCompileProgram=status:6", "does not compile the kernels for gfx1010:xnack-"),
     ],
 )

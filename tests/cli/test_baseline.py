@@ -69,9 +69,9 @@ def test_what_changed_is_told_everywhere(made: Run) -> None:
     page = (made.folder / "report.html").read_text("utf-8")
     assert "Changes since the baseline" in page
     assert "Works, and was expected to fail" in page
-    assert 'name="expected" value="it came to error in the baseline' in (made.folder / "junit.xml").read_text(
-        "utf-8"
-    )
+    assert 'name="expected" value="its state was error in the baseline' in (
+        made.folder / "junit.xml"
+    ).read_text("utf-8")
 
 
 def test_a_run_that_is_taken_up_keeps_its_baseline(made: Run, tmp_path: Path) -> None:
@@ -93,4 +93,4 @@ def test_pytest_counts_an_unexpected_pass_as_one(made: Run) -> None:
     next(hook)
     with pytest.raises(StopIteration):
         hook.send(report)
-    assert report.wasxfail.startswith("reason: it came to error in the baseline")
+    assert report.wasxfail.startswith("reason: its state was error in the baseline")

@@ -385,7 +385,7 @@ def test_what_was_taken_stays_and_is_not_checked_again(bundle: Path, tmp_path: P
     (path,) = now.glob("*/*.zip")
     path.unlink()
     code, refused = check(now, options=("--accepted", str(before)))
-    assert (code, "was taken before, and is missing" in refused) == (1, True)
+    assert (code, "was accepted before, and is missing" in refused) == (1, True)
 
 
 def zipped(*entries: tuple[Any, bytes], comment: bytes = b"") -> bytes:

@@ -155,7 +155,7 @@ def test_names_on_standard_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("run", "words"),
-    [(None, "no results in 0 files"), (results(simulated="x"), "take them with --simulated")],
+    [(None, "no results in 0 files"), (results(simulated="x"), "add --simulated to read them")],
 )
 def test_nothing_to_gather_is_one_line(tmp_path: Path, run: object, words: str) -> None:
     if run:

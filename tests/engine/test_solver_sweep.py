@@ -272,7 +272,7 @@ class TestHealthy:
         assert len(told) <= 2
         cured = made.of("no-faulty-solvers")
         assert (cured.state, cured.evidence[0]) == (
-            "skipped", "default is right: no solver needs to be switched off",
+            "skipped", "the default is correct: no solver needs to be switched off",
         )  # fmt: skip
         assert {trial.setting for trial in made.results.trials} == {"default"}
         assert made.of("default").solver == WINOGRAD

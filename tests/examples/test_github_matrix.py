@@ -92,10 +92,10 @@ def test_the_summary_of_the_job_says_what_works_where(tmp_path: Path) -> None:
     text = summary.read_text("utf-8")
     assert faults(text) == []
     told = sections(text)
-    assert set(told) == {"Not read", "Machines that differ from equal ones", "What changed"}
+    assert set(told) == {"Not read", "Machines that differ from equal machines", "What changed"}
     assert "gpu-dead/results.json" in told["Not read"]
     assert re.match(
-        r"\s*- `gpu-bad`: `wrong` instead of `pass` in ", told["Machines that differ from equal ones"]
+        r"\s*- `gpu-bad`: `wrong` instead of `pass` in ", told["Machines that differ from equal machines"]
     )
     assert re.match(r"\s*- `gpu-d`: `pass` to `error` in ", told["What changed"])
     assert "5 of 5" in text

@@ -60,7 +60,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @every_row("command", REFUSED)
 def test_refused(environ: dict[str, str], command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(environ["HOME"])
-    with pytest.raises(BadInput, match=r"is not loaded|takes away"):
+    with pytest.raises(BadInput, match=r"does not load|removes"):
         find_program(command, environ)
 
 

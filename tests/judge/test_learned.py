@@ -83,7 +83,7 @@ def test_an_override_is_a_fact_and_not_a_word_of_the_log() -> None:
 
 def test_an_answer_for_amd_alone_says_so_if_the_log_names_no_gpu() -> None:
     crash = "CUDA error: no kernel image is available for execution on the device"
-    question = "with an NVIDIA GPU, search for the message"
+    question = "With an NVIDIA GPU, search for the message"
     unnamed = explain(of_text(crash), Facts())
     assert question in unnamed.action
     assert question not in explain(of_text(crash), Facts(true_gfx="gfx1010", gpu="RX 5700 XT")).action

@@ -321,12 +321,14 @@ def test_what_is_missing_in_wsl(changed, title, advice):
     assert (finding.severity, finding.cause) == ("error", "unsupported-platform")
     assert title in finding.title
     assert advice in finding.advice
-    assert any(line.startswith("RDNA1: The driver for WSL stops") for line in finding.evidence)
+    assert any(
+        line.startswith("RDNA1: One owner reports that the WSL driver stops") for line in finding.evidence
+    )
 
 
 def test_a_chip_that_the_bridge_of_wsl_does_not_take():
     finding = found(CARD, **{**READY, "wsl__librocdxg": None})["wsl"]
-    assert finding.advice.startswith("The driver for WSL stops an RX 5700 XT")
+    assert finding.advice.startswith("One owner reports that the WSL driver stops an RX 5700 XT")
     assert finding.advice.endswith("Linux without WSL.")
 
 
@@ -338,7 +340,7 @@ def test_software_that_is_older_than_the_chip():
     facts = {"kernel__release": "6.8.0-40-generic", "os__name": "Ubuntu 24.04"}
     finding = found(NEW, **facts)["kernel-older-than-gfx1201"]
     assert (finding.severity, finding.cause) == ("warning", "kernel-driver-too-old")
-    assert finding.title.endswith("Linux 6.8 is older than its first support of gfx1201, 6.11")
+    assert finding.title.endswith("Linux 6.8 does not support gfx1201; 6.11 is the first that does")
     assert finding.evidence[0] == "kernel.release 6.8.0-40-generic, from the test"
     integrated = dataclasses.replace(NEW, apu=Fact(True))
     assert found(integrated, **facts)["kernel-older-than-gfx1201"].severity == "info"
@@ -347,7 +349,7 @@ def test_software_that_is_older_than_the_chip():
     facts = {"torch__version": "2.2.2+rocm5.7", "torch__kind": "rocm", "torch__hip": "5.7.31921"}
     finding = found(NEW, NEW, **facts)["rocm-older-than-gfx1201"]
     assert (finding.severity, finding.cause) == ("warning", "rocm-too-old-for-gpu")
-    assert finding.title.endswith("ROCm 5.7 is older than its first support of gfx1201, 6.2")
+    assert finding.title.endswith("ROCm 5.7 does not support gfx1201; 6.2 is the first that does")
     assert "torch.version 2.2.2+rocm5.7, from the test" in finding.evidence
     assert "rocm-older-than-gfx1201" not in found(NEW, **facts, torch__targets=["gfx1201"])
     assert "rocm-older-than-gfx1201" not in found(NEW, **{**facts, "torch__version": "2.7.1+rocm6.3"})

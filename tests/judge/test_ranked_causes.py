@@ -251,7 +251,7 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
         if not found.sure:
             assert (found.layer.name, found.layer.score >= 0.9) == ("miopen", True)
             assert f"inside {inside}" in found.summary
-            assert "the log does not tell" in found.summary
+            assert "the log does not show" in found.summary
             assert "MIOPEN_LOG_LEVEL" in found.decide
 
     @every_row(("text", "kernel"), [(BATCH_NORM, "batch norm"), (LSTM, "RNN")])

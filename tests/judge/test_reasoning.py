@@ -45,8 +45,8 @@ class TestMeaningsOfErrors:
         ("text", "layer", "says", "do"),
         [
             ("RuntimeError: HIP error: shared object initialization failed", "torch-build",
-             "another chip or another release", "build it for your chip"),
-            ("[FATAL ERROR]: HIP failure: 'invalid device pointer'", "hip", "does not know a pointer",
+             "another chip or another ROCm release", "build the program for it"),
+            ("[FATAL ERROR]: HIP failure: 'invalid device pointer'", "hip", "does not recognize a pointer",
              "NCCL_P2P_DISABLE"),
             (":1:rocdevice.cpp :1824: 38 us: HSA_AMD_AGENT_INFO_MEMORY_AVAIL query failed.", "driver",
              "older than this ROCm", "host"),
@@ -54,15 +54,15 @@ class TestMeaningsOfErrors:
             ("rocBLAS error from hip error code: 'hipErrorInvalidDeviceFunction':98", "rocblas",
              "rocBLAS lacks", "rocBLAS"),
             ("ROCR: unsupported GPU\nCall returned HSA_STATUS_ERROR_OUT_OF_RESOURCES", "hsa",
-             "does not know the GPU", "newer ROCm"),
+             "does not support the GPU", "newer ROCm"),
             ("[1.0] amdgpu 0000:03:00.0: amdgpu: oops, a failure that nobody knows", "driver",
              "(amdgpu) reports an error", "dmesg"),
             ("amdgpu 0000:03:00.0: [gfxhub] page fault (vmid:0, for process pid 0 thread pid 0)", "driver",
-             "no kernel of a program", "linux-firmware"),
+             "not a program's kernel", "linux-firmware"),
             ("amdgpu 0000:03:00.0: [gfxhub] page fault\namdgpu 0000:03:00.0: Fatal error during GPU init",
-             "driver", "cannot start the GPU", "off at the plug"),
+             "driver", "cannot start the GPU", "Unplug the machine"),
             ("level=WARN msg=\"unable to verify rocm library: no suitable rocm found\"", "user-env",
-             "does not find its libraries", "ollama-rocm"),
+             "does not find its ROCm libraries", "ollama-rocm"),
             ("rocBLAS error: Tensile solution found, but exception thrown for { a_type }", "rocblas",
              "fails to run it", "another build of rocBLAS"),
             ("ERROR: hipconfig not found at /opt/rocm/bin/hipconfig", "user-env", "not where", "ROCM_PATH"),
@@ -223,8 +223,7 @@ class TestScope:
                                                                                                   "3 failed"),
             (f"{RUN}ModuleNotFoundError: No module named 'yaml'", NAVI10, "a Python package is not "
                                                                           "installed"),
-            ("ERROR load: cannot import name 'X' from 'transformers'", NAVI10, "are not of versions "
-                                                                               "that fit"),
+            ("ERROR load: cannot import name 'X' from 'transformers'", NAVI10, "do not match"),
             ("cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR", NOTHING,
              "the log names a GPU or software of NVIDIA"),
             ("ImportError: /v/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommResume", NOTHING,
@@ -269,10 +268,10 @@ class TestScope:
     @every_row(
         ("error", "do"),
         [
-            ("ModuleNotFoundError: No module named 'yaml'", "the package that brings the module yaml"),
+            ("ModuleNotFoundError: No module named 'yaml'", "the package with the module yaml"),
             (f"ImportError: cannot import name 'X' from 'gradio.y' ({SITE}/gradio/y.py)",
              "The installed gradio is older"),
-            ("ImportError: cannot import name 'db' from 'base' (C:\\srv\\base.py)", "of the program's own"),
+            ("ImportError: cannot import name 'db' from 'base' (C:\\srv\\base.py)", "belongs to the program"),
             ("AttributeError: module 'numpy' has no attribute 'i'", "The name is misspelt"),
             ("AttributeError: module 'onnx' has no attribute 'load'", "print(onnx.__file__)"),
             ("RuntimeError: Error(s) in loading state_dict for A: size mismatch", "made for another model"),
@@ -280,8 +279,8 @@ class TestScope:
             ("ValueError: numpy.ufunc size changed, may indicate", "built for another NumPy"),
             ("safetensors_rust.SafetensorError: HeaderTooLarge", "download it again"),
             ("huggingface_hub.errors.GatedRepoError: 401 Client Error", "accept the terms"),
-            ("TypeError: f() got an unexpected keyword argument 'x'", "not of versions that fit"),
-            ("FileNotFoundError: [Errno 2] No such file or directory: 'a/b.yaml'", "a/b.yaml is not there"),
+            ("TypeError: f() got an unexpected keyword argument 'x'", "do not match"),
+            ("FileNotFoundError: [Errno 2] No such file or directory: 'a/b.yaml'", "a/b.yaml is missing"),
             ("json.decoder.JSONDecodeError: Expecting value: line 1", "not valid JSON"),
             ("requests.exceptions.ConnectionError: Max retries exceeded", "check the proxy"),
             ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: misaligned address", "CUDA_LAUNCH_BLOCKING"),
@@ -317,7 +316,7 @@ class TestScope:
 
     def test_a_function_of_every_hip_that_is_absent_means_that_hip_is_not_linked(self):
         every = answer("./a.out: undefined symbol: hipGetDeviceCount", NAVI10)
-        assert "linked without it" in " ".join(every.causes[0].evidence)
+        assert "linked without HIP" in " ".join(every.causes[0].evidence)
         newer = answer("libMIOpen.so.1: undefined symbol: hipGraphAddExternalNode", NAVI10)
         assert newer.causes[0].cause == "rocm-versions-mixed"
 
@@ -325,14 +324,14 @@ class TestScope:
         text = "amdgpu: SMU driver if version not matched\ntorch.cuda.is_available: False"
         for found in (answer(text), answer(text, Facts(gpu="Radeon RX 7600"))):
             assert "benign-warning" not in [cause.cause for cause in found.causes[:1]]
-            assert "no line says that something failed" not in found.summary
+            assert "no line reports a failure" not in found.summary
 
     def test_a_page_fault_of_no_process_is_the_driver_s(self):
         fault = "amdgpu 0000:33:00.0: [gfxhub] page fault (src_id:0 vmid:{} pasid:0, for process {})"
         nobody = answer(fault.format(0, " pid 0 thread  pid 0"), Facts(true_gfx="gfx1100"))
-        assert "no kernel of a program" in nobody.summary
+        assert "not a program's kernel" in nobody.summary
         program = answer(fault.format(8, "python pid 42 thread python pid 42"), Facts(true_gfx="gfx1100"))
-        assert "no kernel of a program" not in program.summary
+        assert "not a program's kernel" not in program.summary
 
     def test_words_alone_do_not_blame_miopen(self):
         frame = "#0 0x8a6 in llvm::RegisterTargetMachine<llvm::GCNTargetMachine> ()"
@@ -497,21 +496,21 @@ class TestWhoseCode:
         ("text", "says", "do"),
         [
             ("dpkg: error: trying to overwrite '/a', which is also in package amdgpu-dkms 1:5",
-             "Two packages want the same file", "apt remove amdgpu-dkms"),
-            ("rocminfo: /dev/kfd read-write: Invalid argument", "/dev/kfd is there and refuses",
+             "Two packages contain the same file", "apt remove amdgpu-dkms"),
+            ("rocminfo: /dev/kfd read-write: Invalid argument", "/dev/kfd exists but rejects access",
              "/proc/devices"),
             ("amdgpu 0000:01:00.0: PSP firmware loading failed\namdgpu: Fatal error during GPU init",
-             "its security processor takes no firmware", "vfio-pci"),
+             "its security processor loads no firmware", "vfio-pci"),
             ("pci 0000:c5:00.0: BAR 5 [mem size 0x80000]: can't assign; no space\nconsole lost",
              "too little address space", "Above 4G Decoding"),
             ("hashcat starting\nhiprtcCompileProgram(): HIPRTC_ERROR_COMPILATION\n"
              "error: unknown argument: '-fno-x'\n1 error generated when compiling for gfx1010.",
-             "refuses a kernel of the program, not of MIOpen", "take a newer the program"),
+             "rejects a kernel of the program, not of MIOpen", "update the program"),
             ("'C:\\rocm\\bin\\clang++' is not recognized as an internal or external command,",
              "is not found", "HIP_CLANG_PATH"),
             ('OSError: [WinError 126] The specified module could not be found. Error loading "C:\\v\\lib\\'
              'torch_hip.dll" or one of its dependencies.', "torch_hip.dll does not load", "amdhip64_7.dll"),
-            ("rocminfo: /dev/kfd read-write: Bad address", "the driver refuses this process", "iommu"),
+            ("rocminfo: /dev/kfd read-write: Bad address", "rejects this process", "iommu"),
             ("aqlprofile API table load failed: HSA_STATUS_ERROR: A generic error", "The profiler does not",
              "hsa-amd-aqlprofile"),
             ("Error: HSA_STATUS_ERROR_INVALID_ISA (0x100f)\nQueue error: gfx906 (Out of VGPRs;)",
@@ -556,7 +555,7 @@ class TestWhoseCode:
         ],
     )
     def test_a_gpu_that_nobody_offers_is_no_mere_warning(self, text):
-        assert answer(text).summary.startswith("Perhaps: Programs do not get to the GPU")
+        assert answer(text).summary.startswith("Perhaps: Programs cannot reach the GPU")
 
     def test_a_crash_of_the_kernel_among_lines_of_the_driver(self):
         text = "amdgpu: Failed to map bo to gpuvm\nBUG: kernel NULL pointer dereference, address: 08"
@@ -622,7 +621,7 @@ class TestWhoseCode:
     def test_the_soname_of_another_release(self):
         text = "ImportError: libamdhip64.so.6: cannot open shared object file: No such file or directory"
         other = answer(text, Facts(rocm="7.2")).causes[0]
-        assert any("ROCm 6, and ROCm 7 is installed" in line for line in other.evidence)
+        assert any("ROCm 6, but ROCm 7 is installed" in line for line in other.evidence)
         assert not any(
             "is installed" in line
             for each in answer(text, Facts(rocm="6.4")).causes
@@ -639,7 +638,7 @@ class TestArithmetic:
             ("GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Of the allocated memory "
              "3.00 GiB is allocated by PyTorch, and 0.10 GiB is reserved by PyTorch but unallocated.",
              "other processes use 11.9 GiB of 16.0 GiB"),
-            ("GPU 0 has a total capacity of 1.00 GiB of which 0.50 GiB is free.", "asks for 2.0 GiB"),
+            ("GPU 0 has a total capacity of 1.00 GiB of which 0.50 GiB is free.", "of 2.0 GiB exceeds"),
         ],
     )  # fmt: skip
     def test_what_took_the_memory(self, numbers, says):
@@ -661,7 +660,7 @@ class TestArithmetic:
             "torch.OutOfMemoryError: HIP out of memory. \nTried to allocate 26.00 MiB. GPU 0 has a total "
             "capacity of 15.92 GiB of which 13.60 GiB is free."
         )
-        assert "13.6 GiB are free, and 26 MiB were refused" in " ".join(answer(text).causes[0].evidence)
+        assert "13.6 GiB are free, but 26 MiB were refused" in " ".join(answer(text).causes[0].evidence)
 
     def test_a_large_number_that_no_error_names_is_no_overflow(self):
         text = "Applied providers with options: {'gpu_mem_limit': '18446744073709551615', 'device_id': '0'}"
@@ -684,14 +683,14 @@ class TestWhatIsAskedAndAdvised:
         set_already = without_what_is_set(advice, {"MIOPEN_FIND_MODE": "1"})
         assert (
             set_already
-            == "MIOPEN_FIND_MODE=1 is set already and does not help here. Then try a smaller batch."
+            == "MIOPEN_FIND_MODE=1 is already set and does not help here. Then try a smaller batch."
         )
 
     @every_row(
         ("text", "says", "do"),
         [
             ("epoch 1 of 300, loss 0.31", "no line of this log reports a failure", "2>&1"),
-            (RUN, "ends inside a traceback", "the last one names the error"),
+            (RUN, "ends inside a traceback", "the last line names the error"),
             (
                 f'{RUN}  File "{SITE}/foo/a.py", line 1, in f\nRuntimeError: no gpu today',
                 "(RuntimeError: no gpu today)",
@@ -710,7 +709,7 @@ class TestWhatIsAskedAndAdvised:
         assert explained.causes[0].cause == "wrong-torch-build"
         assert explained.causes[0].score < 0.6
         assert explained.summary.startswith(
-            "Not enough evidence: rocmprobe does not know the error of line 1"
+            "Not enough evidence: rocmprobe does not know the error in line 1"
         )
         assert "wheel" not in explained.action
 
@@ -759,7 +758,7 @@ class TestSayingLess:
             "amdgpu 0000:33:00.0: [gfxhub] page fault (src_id:0 ring:217 vmid:0 pasid:0, for process  pid 0 "
             "thread  pid 0)\namdgpu 0000:33:00.0: Faulty UTCL2 client ID: CPC (0x5)"
         )
-        assert "no kernel of a program" in found.summary
+        assert "not a program's kernel" in found.summary
 
     def test_a_fact_about_a_library_that_is_only_slower_is_no_reason(self):
         found = answer("RuntimeError: HIP error: x", Facts(true_gfx="gfx1151", rocm="7.12"))
@@ -771,7 +770,7 @@ class TestSayingLess:
             ("DKMS make.log for amdgpu-6.7.0 for kernel 6.6.13+bpo-amd64\nmake[1]: *** [Makefile:52] Error 2",
              "Kernel module"),
             ("CMake Error at /opt/rocm/lib/cmake/hip/hip-config.cmake:80 (message):\n  but not all the files "
-             "it references.", "link of the right name"),
+             "it references.", "link with the expected name"),
             ("Can't locate File/Which.pm in @INC (you may need to install the File::Which module)",
              "libfile-which-perl"),
             ("gcc: fatal error: cannot execute 'cc1plus': execvp: No such file or directory",
@@ -779,7 +778,7 @@ class TestSayingLess:
             ("Error: Failed to download metadata for repo 'x': Curl error (6): Couldn't resolve host name",
              "network"),
             ("E: Failed to fetch http://a/Packages.gz  File has unexpected size. Mirror sync in progress?",
-             "do not fit each other at this time"),
+             "are inconsistent"),
             ("RuntimeError: HIP error: an illegal memory access was encountered\nCompile with "
              "`TORCH_USE_HIP_DSA` to enable device-side assertions.", "HIP"),
             ("ImportError: DLL load failed while importing _C: An Application Control policy has blocked "

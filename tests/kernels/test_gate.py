@@ -26,7 +26,7 @@ def test_a_verdict_is_read_back_for_what_it_names_and_for_nothing_else(tmp_path)
     assert gate.read(tmp_path / "new", IDENTITY) == verdict
     for name in IDENTITY:
         other = gate.read(tmp_path / "new", {**IDENTITY, name: "another"})
-        assert (other.state, "not tried" in other.refusal()) == ("untried", True)
+        assert (other.state, "not tested" in other.refusal()) == ("untried", True)
     assert verdict.refusal() == "12 of 40 values differ"
     assert KernelVerdict("passed").refusal() == ""
     assert [path.name for path in (tmp_path / "new").iterdir() if ".json" not in path.name] == []
@@ -54,12 +54,12 @@ def test_what_is_no_verdict_is_none(tmp_path, content):
 
 def test_a_trial_whose_process_is_gone_has_failed(tmp_path):
     gate.write(tmp_path, IDENTITY, KernelVerdict("began", process=os.getpid()))
-    assert gate.read(tmp_path, IDENTITY).refusal() == "another process is trying them"
+    assert gate.read(tmp_path, IDENTITY).refusal() == "another process is testing them"
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     gate.write(tmp_path, IDENTITY, KernelVerdict("began", process=ended.pid))
     verdict = gate.read(tmp_path, IDENTITY)
-    assert (verdict.state, "never ended" in verdict.refusal()) == ("failed", True)
+    assert (verdict.state, "did not finish" in verdict.refusal()) == ("failed", True)
 
 
 def child(*statements: str) -> list[str]:
@@ -82,10 +82,10 @@ def test_a_child_is_not_to_try_again_by_itself():
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("import os; print('last words', flush=True); os.abort()", "ended by itself (signal 6"),
-        ("print('last words'); raise SystemExit(3)", "ended by itself (exit code 3"),
-        ("print('last words')", "ended by itself (exit code 0"),
-        ("print('last words', flush=True); import time; time.sleep(60)", "did not end in 1 s"),
+        ("import os; print('last words', flush=True); os.abort()", "ended without a result (signal 6"),
+        ("print('last words'); raise SystemExit(3)", "ended without a result (exit code 3"),
+        ("print('last words')", "ended without a result (exit code 0"),
+        ("print('last words', flush=True); import time; time.sleep(60)", "did not finish in 1 s"),
     ],
 )
 def test_a_child_that_crashes_hangs_or_says_nothing_has_failed(statement, reason):

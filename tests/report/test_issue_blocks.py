@@ -87,7 +87,7 @@ def test_one_failure_and_how_to_have_the_others() -> None:
     block = issue_block(results, "miopen", full=True)
     assert block.count("**What fails:**") == 1
     others = sum(each.state == "error" for each in results.outcomes) - 1
-    assert f"{others} other questions failed" in block
+    assert f"{others} other tests failed" in block
     assert "`rocmprobe repro results.json ID`" in block
 
 
@@ -121,7 +121,7 @@ def test_wrong_numbers_come_with_their_limits() -> None:
     )
     block = issue_block(dataclasses.replace(results, outcomes=(wrong,)), "pytorch", full=True)
     assert "Title: `conv2d forward float32: wrong numbers" in block
-    assert "`rms_range` is 0.07, the limit 3.7e-07; run again, it gives the same bits." in block
+    assert "`rms_range` is 0.07, the limit 3.7e-07; a second run gives the same bits." in block
 
 
 @pytest.mark.parametrize("tracker", TRACKERS)
@@ -139,12 +139,12 @@ def test_another_s_matter_is_named() -> None:
     )
     block = issue_block(dataclasses.replace(results, outcomes=off), "miopen", full=True)
     assert block == (
-        "Nothing failed in this run that is a matter for the tracker miopen; there is for: rocm, pytorch, "
+        "No failure in this run belongs in the tracker miopen; there are some for: rocm, pytorch, "
         "ultralytics.\n"
     )
     bypass = tuple(dataclasses.replace(each, setting="bypass") for each in off)
     block = issue_block(dataclasses.replace(results, outcomes=bypass), "pytorch", full=True)
-    assert "and none for another" in block
+    assert ", or in another" in block
 
 
 def test_a_failure_of_a_cpu_is_no_matter_of_rocm_s() -> None:
@@ -153,7 +153,7 @@ def test_a_failure_of_a_cpu_is_no_matter_of_rocm_s() -> None:
         dataclasses.replace(each, state="wrong") if each.rung == "conv" else each for each in results.outcomes
     )
     broken = dataclasses.replace(results, outcomes=failed)
-    assert issue_block(broken, "rocm", full=True).endswith("there is for: pytorch, ultralytics.\n")
+    assert issue_block(broken, "rocm", full=True).endswith("there are some for: pytorch, ultralytics.\n")
     block = issue_block(broken, "pytorch", full=True)
     assert "**Does it work with the vendor library off?**" in block
     assert "find mode" not in block

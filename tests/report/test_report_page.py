@@ -314,17 +314,17 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
     [
         (
             ("pass", "slow", "crash", None),
-            "everything up to Elementwise works; GEMM is the first rung that breaks.",
+            "everything up to Elementwise works; GEMM is the first layer that fails.",
         ),
-        (("error", "blocked"), "Copy is the first rung that breaks."),
-        (("pass", "n/a", "wrong"), "everything up to Copy works; GEMM is the first rung that breaks."),
+        (("error", "blocked"), "Copy is the first layer that fails."),
+        (("pass", "n/a", "wrong"), "everything up to Copy works; GEMM is the first layer that fails."),
         (
             ("pass", None, "skipped", "hang"),
-            "Copy works; im2col breaks. No result below it: Elementwise, GEMM.",
+            "Copy works; im2col fails. No result below it: Elementwise, GEMM.",
         ),
-        ((None, "probe-error", "wrong"), "GEMM breaks. No result below it: Copy, Elementwise."),
-        (("pass", "pass", "n/a"), "every rung that applies works."),
-        (("pass", None), "no rung breaks, but not every rung could be tested."),
+        ((None, "probe-error", "wrong"), "GEMM fails. No result below it: Copy, Elementwise."),
+        (("pass", "pass", "n/a"), "every layer that applies works."),
+        (("pass", None), "no layer fails, but not every layer could be tested."),
     ],
 )
 def test_the_ladder_names_no_rung_that_was_not_learned(states: tuple, caption: str) -> None:
@@ -420,4 +420,4 @@ def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -
     assert table.index("float32") < table.index("float16")
     assert 'class="by-layer"' in page
     # What does not apply to this machine does not keep the ladder from holding.
-    assert "every rung that applies works" in page
+    assert "every layer that applies works" in page

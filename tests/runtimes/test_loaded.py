@@ -92,5 +92,5 @@ def test_a_runtime_that_is_not_there_or_there_twice(process):
 def test_a_library_that_is_not_in_the_process_is_not_loaded_by_asking(tmp_path):
     path = tmp_path / "libamdhip64.so"
     path.write_bytes(b"not a library")
-    with pytest.raises(loaded.NotLoaded, match="is another file now"):
+    with pytest.raises(loaded.NotLoaded, match="was replaced after it was loaded"):
         loaded.require_resident(str(path))

@@ -122,7 +122,7 @@ class TestHealthy:
     def test_several_gpus_are_not_applicable_to_one_cpu(self, healthy: Run, check: str) -> None:
         [outcome] = of(healthy, check)
         assert (outcome.state, outcome.evidence) == (
-            "n/a", ("this takes two GPUs, and a CPU answers here",),
+            "n/a", ("this test needs two GPUs, but runs on a CPU",),
         )  # fmt: skip
 
     def test_it_is_nothing_to_report(self, healthy: Run) -> None:
@@ -164,7 +164,7 @@ class TestWrong:
     @pytest.mark.parametrize("check", ["convolution-relu", "convolution-add-relu"])
     def test_what_only_miopen_has_is_not_applicable(self, wrong: Run, check: str) -> None:
         assert {each.state for each in of(wrong, check)} == {"n/a"}
-        assert "nothing stands in for this operator" in of(wrong, check)[0].evidence[0]
+        assert "a simulated machine has no substitute for this operator" in of(wrong, check)[0].evidence[0]
         assert states(wrong, check, "vendor-off")["float32"] == "pass"
 
     def test_there_is_one_finding_for_each(self, wrong: Run) -> None:

@@ -38,8 +38,8 @@ class BatchNorm:
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
         """Normalize x with the batch's mean and variance. Return the result under the key ``output``."""
-        # Like PyTorch, request mean and variance of the batch but no running statistics. Otherwise MIOpen
-        # would compile another kernel than for PyTorch.
+        # Like PyTorch, request mean and variance of the batch but no running statistics. With running
+        # statistics, MIOpen would compile a different kernel.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias)

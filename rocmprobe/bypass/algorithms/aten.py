@@ -43,7 +43,7 @@ class Aten(Algorithm):
         samples = plain.batch if on_cpu else 1
         launches = 1 + (1 if on_cpu else 2) * plain.batch
         windows = prod(plain.feature)
-        # If possible, PyTorch uses the image itself as columns.
+        # For a pointwise convolution, PyTorch uses the image itself as columns.
         columns = 0 if plain.is_pointwise() else plain.channels * plain.taps * windows
         sides = plain.batch * (plain.channels * prod(plain.image) + plain.filters * windows)
         # The results count as workspace, because PyTorch allocates its own results. Operands count if they
@@ -81,7 +81,7 @@ class Aten(Algorithm):
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        # The image is the result here. PyTorch uses only its sizes.
+        # ``image`` receives the result. PyTorch reads only the sizes of ``image``.
         found, _, _ = _backward(plain, gradient, image, weight, [True, False, False])
         if bias is None:
             _become(image, found)

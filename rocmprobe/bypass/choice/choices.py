@@ -79,8 +79,8 @@ class Choice:
         The first call can measure plans with ``run``, which computes the problem with a given plan.
         """
         if self.settled is None:
-            # If two threads need a plan at the same time, the second thread waits and uses the result of the
-            # first, because its own measurement could give another result.
+            # A second thread waits for the plan of the first thread, because a second measurement could
+            # choose another plan.
             with _measurements.lock:
                 if self.settled is None:
                     self.settled = self._found_out(run)
@@ -107,7 +107,7 @@ class Choice:
             try:
                 least[plan.name] = self._fastest_seconds(plan, run, min(least.values(), default=inf), ends)
             except RuntimeError:
-                # Most likely out of memory. Another plan may need less.
+                # Most likely out of memory. Another plan can need less.
                 failed = True
         best = min(plans, key=lambda plan: least.get(plan.name, inf))
         # If a plan failed or only one plan was measured, the result is valid for this process only.

@@ -15,8 +15,8 @@ from rocmprobe.checks.networks.catalogue import STACK, drawn
 
 #: Number of different images in a batch, and the seed of weights and data.
 IMAGES, SEED = 4, 0
-#: The error of a correct result is at most this many times the error of fp32 on the CPU, because the errors
-#: of Winograd and FFT are up to ten times as large as those of plain sums (model/numerics.py).
+#: The error of a correct result is at most this many times the error of fp32 on the CPU. The errors of
+#: Winograd and FFT are up to ten times as large as the errors of plain sums (model/numerics.py).
 _MARGIN = 10.0
 #: An error is divided by the norm of the tensor, but at least by this fraction of the largest norm in its
 #: group. Otherwise a tensor whose sums nearly cancel would have a large error even in a correct result.

@@ -120,8 +120,8 @@ def deviation(result: Trained, expected: Trained) -> Deviation:
 
 
 #: An error is divided by the norm of the expected tensor, but at least by this fraction of the largest such
-#: norm. Otherwise a tensor whose sums nearly cancel, e.g. the gradient of the weight of a batch norm before
-#: another batch norm, would have a large error even if it is correct.
+#: norm. Otherwise a correct tensor whose sums nearly cancel would have a large error. An example is the
+#: gradient of a batch norm's weight before another batch norm.
 _LEAST_SCALE = 0.1
 
 

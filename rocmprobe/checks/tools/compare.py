@@ -183,7 +183,7 @@ def error_map(bad: Any, channel_dimension: int) -> list[str]:
     shares = F.adaptive_avg_pool2d(table[None], (rows, columns))[0].tolist()
     legend = (
         f"error map: {rows} row(s) over {channels} channel(s), {columns} column(s) over {positions} "
-        "position(s); . right, + partly wrong, # wrong"
+        "position(s); . ok, + partly wrong, # wrong"
     )
     marks = ("".join("." if share == 0 else "#" if share > 0.999 else "+" for share in row) for row in shares)
     return [legend, *(f"{row * channels // rows:>6} {line}" for row, line in enumerate(marks))]

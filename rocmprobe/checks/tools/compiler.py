@@ -32,7 +32,7 @@ class Compiler:
         Raise NotApplicable on a CPU, or if Triton or its C compiler is missing.
         """
         if source.device.type == "cpu":
-            raise NotApplicable("Triton makes kernels for GPUs, and a CPU answers here")
+            raise NotApplicable("Triton compiles for GPUs, but this test runs on a CPU")
         if importlib.util.find_spec("triton") is None:
             raise NotApplicable("this Python has no Triton")
         import torch

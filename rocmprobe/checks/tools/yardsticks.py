@@ -26,13 +26,13 @@ _SIDES = (128, 256, 512, 1024, 2048, 4096)
 #: Maximum seconds of one product. This limit is small, because the product is repeated about ten times for
 #: each problem.
 _LONGEST_PRODUCT = 0.03
-#: The smallest matrix is used whose throughput times this factor is at least the highest throughput of all
-#: tried matrices.
+#: The chosen matrix is the smallest whose throughput is at most this factor below the highest throughput of
+#: all tried matrices.
 _PLATEAU = 1.1
 _MIB = 1 << 20
-#: Bytes to copy on a GPU: 512 MiB, more than any GPU cache (up to 256 MiB), but at most this fraction of the
-#: GPU's memory. Source and target together take 1/24. This fits into the memory of a 6 GB card that also runs
-#: a desktop, and is more than the caches of every card in data/gpus.toml.
+#: Bytes to copy on a GPU, but at most this fraction of the GPU's memory. 512 MiB is more than any GPU cache
+#: (up to 256 MiB). Source and target together take 1/24 of the memory. This fraction fits into a 6 GB card
+#: that also runs a desktop, and exceeds the caches of every card in data/gpus.toml.
 _COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 48
 #: Bytes of a small copy, which predicts the time of the full copy.
 _TRIED = 4 * _MIB

@@ -28,7 +28,7 @@ class Failure:
 
 
 _DRIVER = "the amdgpu kernel driver is not loaded"
-_NO_RUNTIME = "the HSA runtime could not be started, and nothing of ROCm will start on this machine"
+_NO_RUNTIME = "the HSA runtime could not start, so no ROCm program can start on this machine"
 _MEANINGS = tuple(
     (re.compile(pattern), state, meaning)
     for pattern, state, meaning in (
@@ -45,20 +45,20 @@ _MEANINGS = tuple(
          "no-kfd", "the driver is loaded but there is no /dev/kfd: no GPU that KFD supports, or a container "
          "without the device"),
         (r"/dev/kfd\b.*No such device",
-         "no-kfd", "/dev/kfd is there but no driver is behind it"),
+         "no-kfd", "/dev/kfd exists, but has no driver"),
         (r"/dev/kfd\b.*Cannot allocate memory|/dev/kfd\b.*ENOMEM",
          "kfd-refused", "the kernel could not set up this process for compute (out of memory, or a GPU that "
          "KFD does not support)"),
         (r"/dev/kfd\b.*Operation not permitted",
          "kfd-refused", "the kernel forbids /dev/kfd: a container or sandbox without the device"),
         (r"Unable to open /dev/kfd|/dev/kfd\b.*(?:Invalid argument|Bad address)",
-         "kfd-refused", "the kernel's compute driver refuses, as it does where it drives no GPU"),
+         "kfd-refused", "the kernel's compute driver refuses access, as it does without a usable GPU"),
         (r"unsupported GPU|unrecognized id",
          "unsupported-gpu", "the runtime does not know this GPU or the one that an override names"),
         (r"No WDDM adapters found|WSL environment detected",
-         "no-wsl-adapter", "inside WSL the runtime finds no GPU: the Windows driver offers none to it"),
+         "no-wsl-adapter", "inside WSL the runtime finds no GPU: the Windows driver offers none"),
         (r"HSA_STATUS_ERROR_OUT_OF_RESOURCES|Call retur?ned 4104",
-         "hsa-init-failed", f"{_NO_RUNTIME}: out of resources, as it says of a useless /dev/kfd, too"),
+         "hsa-init-failed", f"{_NO_RUNTIME}: out of resources (also reported if /dev/kfd is unusable)"),
         (r"hsa api call failure|hsa_init Failed|HSA_STATUS_ERROR|HSA Error:", "hsa-init-failed", _NO_RUNTIME),
         (r"(?i)unable to detect any GPU devices|no (?:AMD )?GPUs? (?:devices? )?(?:found|detected|available)",
          "no-gpu", "the tool finds no AMD GPU"),

@@ -173,8 +173,8 @@ def tensile_targets(names: Iterable[str]) -> list[str]:
 
     ``names`` are the file names in the folder where the library keeps its device code.
     """
-    # For a target without its file, the library aborts the process even if kernels exist.
-    # Without lazy files, a merged file covers every target that has kernels.
+    # The library aborts the process for a target without a lazy or split file, even if kernels exist. If
+    # there are no lazy files, a merged file covers every target that has kernels.
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]
     if not starts and _MERGED_START not in names:

@@ -105,7 +105,7 @@ def _matching_file(name: str, files: Iterable[str], fact: str) -> Optional[str]:
         other, size = _chip_and_count(_FILES[fact].fullmatch(file))
         if other != chip:
             continue
-        # A file name without a number fits every number.
+        # A file name without a number of multiprocessors fits every number.
         distance = 0 if size is None or count is None else abs(size - count)
         # Compiled kernels for another number of multiprocessors do not fit.
         if distance == 0 or fact != "miopen.kernel_db":

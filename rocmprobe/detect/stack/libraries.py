@@ -89,7 +89,7 @@ def _for_torch(
     links = _links(tree, torch)
     rpath = _places(links.rpath, torch, "RPATH of libtorch_hip.so")
     runpath = _places(links.runpath, torch, "RUNPATH of libtorch_hip.so")
-    # The order of the loader. If a library has a RUNPATH, the loader ignores the RPATH.
+    # Search the folders in the loader's order. If a library has a RUNPATH, the loader ignores the RPATH.
     order = [*([] if runpath else rpath), *user, *runpath, *system]
     found: dict[str, Library] = {}
     for asked in [*links.needed, *(path.rpartition("/")[2] for path in torch.bundled.values())]:

@@ -158,7 +158,7 @@ def _reported_version(
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
     """Return the MIOpen version that the torch wheel, MIOpen's header or the ROCm release implies."""
-    # In a wheel, the library's file name has no version, so the ROCm release of the wheel must imply it.
+    # In a wheel, the library's file name has no version, so derive the version from the wheel's ROCm release.
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
     header = header_version(tree, _MIOPEN_HEADERS, "MIOPEN_VERSION")

@@ -57,8 +57,8 @@ def _check_version(torch: Any, checked: str) -> None:
     """Raise RuntimeError if MAJOR.MINOR of ``torch`` and of ``checked`` differ."""
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(
-            f"the setting's flags are those of torch {checked}, and mean something else in "
-            f"torch {torch.__version__}; make results with this torch"
+            f"the setting's flags were tested with torch {checked}, and can differ in "
+            f"torch {torch.__version__}; run `rocmprobe run` with this torch"
         )
 
 

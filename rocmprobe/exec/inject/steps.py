@@ -18,8 +18,8 @@ from torch.optim import optimizer as torch_optimizer
 
 from rocmprobe.bypass.operators import untraced
 
-#: Number of latest steps that are stored per kind, enough for deciles, and maximum number of kinds. If image
-#: sizes change, there can be endlessly many kinds.
+#: Number of latest steps that are stored per kind (enough for deciles), and maximum number of kinds. A
+#: program with changing image sizes can have endlessly many kinds.
 _KEPT, _KINDS = 101, 1000
 
 

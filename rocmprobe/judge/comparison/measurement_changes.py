@@ -29,7 +29,7 @@ _CHANCE = 0.01
 #: The scatter is computed from the ratios only if they have at least this many degrees of freedom.
 _LEAST_DEGREES = 3
 #: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
-#: No time then counts as changed. Nor does a time count as changed if the yardsticks were not timed.
+#: Then no time counts as changed. The same applies if the yardsticks were not timed.
 QUIET = 1.25
 #: Smallest factor that counts as a change, keyed by kind. On one CPU that also did other work, first calls
 #: and calls with new sizes differed between runs by a factor of up to 2.9. The memory of the bypass differed

@@ -155,7 +155,7 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
     """Return the evidence that heat lowers the clock, or "" if there is none."""
-    # Only at the temperature limit: an idle RX 7600S reported this status at 54 degrees.
+    # Count this status only at the temperature limit, because an idle RX 7600S reported it at 54 degrees.
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
         return f"the driver reports it in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"

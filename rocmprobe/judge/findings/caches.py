@@ -142,7 +142,7 @@ def _moving_files(paths: Sequence[str]) -> str:
     folder = "~/miopen-$(date +%F)"
     # A database in use has extra files whose names begin with its path, so append "*".
     words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
-    more = " (and those that the command `rocmprobe detect` names then)" if len(paths) > _LISTED else ""
+    more = " (then repeat for the files that `rocmprobe detect` still lists)" if len(paths) > _LISTED else ""
     return f"`mkdir -p {folder} && mv {words} {folder}/`{more}"
 
 

@@ -14,8 +14,8 @@ from rocmprobe.model.results import Finding, Outcome, Results
 #: A first call that takes more seconds than this gives a finding. ResNet-50 has 23 different convolutions. At
 #: 5 s for each, its first iteration takes two minutes.
 SLOW_FIRST_CALL = 5.0
-#: Another setting counts as much faster if its slowest first call takes at most this fraction of the time of
-#: the fastest first call under ``default``.
+#: Another setting counts as much faster if its slowest first call takes at most this fraction of the fastest
+#: first call under ``default``.
 MUCH_LESS = 0.5
 #: Minimum number of cold starts, and of warm starts, for a comparison.
 _ENOUGH_STARTS = 2
@@ -235,8 +235,8 @@ def described(each: NewSizes) -> str:
     )
 
 
-#: Programs whose input sizes keep changing: name of this use in a key of ``Recommendation.per``, and in
-#: words.
+#: Name and description of programs whose input sizes keep changing. The name is part of a key of
+#: ``Recommendation.per``.
 CHANGING_SIZES = "changing-sizes"
 IN_WORDS = "input sizes that keep changing"
 

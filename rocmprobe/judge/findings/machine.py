@@ -228,7 +228,7 @@ def _unlisted(results: Results) -> Iterator[Finding]:
     """Yield a finding about GPUs that amdgpu drives but its compute interface (KFD) does not list."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
-    # A container that may use only some GPUs cannot open the device nodes of the other GPUs.
+    # A container with access to only some GPUs cannot open the device nodes of the other GPUs.
     if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
         return
     left_out = [

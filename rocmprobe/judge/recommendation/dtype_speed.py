@@ -77,8 +77,7 @@ def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]
-    # Some networks may not be timed in every dtype, so only networks that were timed in all dtypes are
-    # compared.
+    # Networks can lack times in some dtypes, so compare only networks that were timed in all dtypes.
     shared = frozenset.intersection(*(frozenset(each.ratios) for each in faster))
     return min(faster, key=lambda each: each.time_over(shared or frozenset(each.ratios)))
 

@@ -38,9 +38,9 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
 
 def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -> Assessment:
     """Return the best of the correct settings ``right``."""
-    # Users with a GPU want to use it.
+    # Prefer the GPU, because users with a GPU want to use it.
     left = [each for each in right if each.setting.verdict != "cpu"] or right
-    # Kernels for another ISA can have faults that no case shows.
+    # Avoid an override, because kernels for another ISA can have faults that no case shows.
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
     left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
     unchanged = next((each for each in left if each.setting.unchanged), None)
@@ -48,7 +48,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
         return unchanged
     left = [each for each in left if each.stable] or left
     natives = [each for each in left if each.setting.verdict in NATIVE]
-    # The simulation times another library.
+    # Prefer the vendor library in a simulation, because the times there are from another library.
     if results.simulated and natives:
         left = natives
     left = _fastest(left, speed(results, [each.setting for each in left], dtype, purpose))

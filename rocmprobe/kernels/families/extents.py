@@ -17,7 +17,8 @@ GRID = 65535
 TAP_BITS = 31
 #: Bit that is set for no position. A kernel never reads a tap with this bit.
 NEVER = 1 << 31
-#: Limits of the three numbers, one for each dimension, that a word of a wide tile stores.
+#: Limits of the distance between the first and the last tap of a wide tile, one for each dimension. A 32-bit
+#: word stores a distance in all three dimensions.
 DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 

@@ -40,7 +40,7 @@ def _library_off(results: Results, others: Mapping[str, Outcome]) -> str:
     found = _states(others, without)
     if not found:
         return "Not tested in this run."
-    return f"The same question under settings that keep it out of the library: {found}."
+    return f"The same test under settings that do not use the library: {found}."
 
 
 def _states(others: Mapping[str, Outcome], names: Iterable[str]) -> str:
@@ -50,7 +50,7 @@ def _states(others: Mapping[str, Outcome], names: Iterable[str]) -> str:
 
 def _came_to(outcome: Outcome) -> str:
     known = outcome.expected
-    return f"{outcome.state} (it came to {known.state})" if known else outcome.state
+    return f"{outcome.state} (observed: {known.state})" if known else outcome.state
 
 
 def _find_mode(results: Results, failure: Failure, others: Mapping[str, Outcome]) -> str:
@@ -70,7 +70,7 @@ def _log(results: Results, failure: Failure) -> str:
     if results.simulated:
         return "Folded below, and partly synthetic: the machine was simulated, and no MIOpen ran."
     if failure.outcome.check in MEASUREMENTS:
-        return "Folded below; a measurement is taken without MIOpen's own log."
+        return "Folded below, without MIOpen's own log: this is a measurement."
     return (
         "Folded below. It was taken with `MIOPEN_LOG_LEVEL=5 MIOPEN_ENABLE_LOGGING_CMD=1`; for level 6, "
         "which rocmprobe does not keep, run the script with "
@@ -93,7 +93,7 @@ def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
     parts = [support(str(gpu.native_isa.value)) for gpu in results.machine.amd_gpus if gpu.native_isa.value]
     if "cpu" in others:
         parts.append(f"The same on the CPU: {_came_to(others['cpu'])}.")
-    parts.append("No other GPU was at hand to compare with.")
+    parts.append("No other GPU was available to compare with.")
     return " ".join(dict.fromkeys(parts))
 
 

@@ -62,8 +62,8 @@ def _nothing(results: Results, tracker: str) -> str:
         so_far = " so far; it is not finished" if results.partial else ""
         return f"Nothing failed in this run{so_far}: there is nothing to report to a tracker.\n"
     others = [name for name in TRACKERS if concerning(results, name)]
-    hint = f"; there is for: {', '.join(others)}" if others else ", and none for another"
-    return f"Nothing failed in this run that is a matter for the tracker {tracker}{hint}.\n"
+    hint = f"; there are some for: {', '.join(others)}" if others else ", or in another"
+    return f"No failure in this run belongs in the tracker {tracker}{hint}.\n"
 
 
 def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional[str]]:
@@ -105,8 +105,8 @@ def _pytorch(results: Results, failure: Failure) -> Iterator[Optional[str]]:
     yield _made(results)
     yield "### Versions"
     yield (
-        "In the form of `collect_env`, from what rocmprobe gathered; the form asks for the output of "
-        "`python -m torch.utils.collect_env` itself: put it here, too."
+        "Collected by rocmprobe in the format of `collect_env`. The form asks for the output of "
+        "`python -m torch.utils.collect_env` itself: paste it here, too."
     )
     yield collect_env(results)
 
@@ -119,11 +119,11 @@ def _ultralytics(results: Results, failure: Failure) -> Iterator[Optional[str]]:
     yield "Train" if failure.outcome.direction != "fwd" else "Train, Predict"
     yield "### Bug"
     layer = source_of(failure.outcome.problem or "")
-    own = f"a layer of YOLO's: {words(layer)}" if "YOLO" in layer else "no layer of YOLO's own"
-    yield f"This fails below Ultralytics, in PyTorch or a library that it calls; what fails is {own}."
+    own = f"a layer of YOLO: {words(layer)}" if "YOLO" in layer else "not a layer of YOLO"
+    yield f"This fails below Ultralytics, in PyTorch or a library that it calls. What fails is {own}."
     yield from _bug(results, failure)
     yield "### Environment"
-    yield "In the form of `yolo checks`, from what rocmprobe gathered; put the output itself here, too."
+    yield "Collected by rocmprobe in the format of `yolo checks`. Paste the output itself here, too."
     yield yolo_checks(results)
     yield "### Minimal Reproducible Example"
     yield from _reproduction(failure)
@@ -196,7 +196,7 @@ def _numbers(outcome: Outcome) -> str:
     ]
     if outcome.state != "wrong" or not pairs:
         return ""
-    again = {True: "; run again, it gives the same bits", False: "; run again, it gives other bits"}
+    again = {True: "; a second run gives the same bits", False: "; a second run gives other bits"}
     bits = numerics.get("repeatable")
     return f"{'; '.join(pairs)}{again[bits] if isinstance(bits, bool) else ''}."
 
@@ -231,7 +231,7 @@ def _others(failure: Failure) -> str:
     listed = "\n".join(f"- {code(each.id, 200)}: {each.state}" for each in failure.others[:_OTHERS])
     more = len(failure.others) - _OTHERS
     left_out = f"\n- and {more} more" if more > 0 else ""
-    amount = text.count(len(failure.others), "other question")
+    amount = text.count(len(failure.others), "other test")
     return folded(
         f"{amount} failed in the same run",
         f"{listed}{left_out}\n\n`rocmprobe repro results.json ID` prints the script for each.",

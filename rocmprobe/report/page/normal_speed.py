@@ -239,6 +239,6 @@ def _rate(value: float, of_bytes: bool) -> str:
 
 
 RULE = (
-    f"A time is slow below {SLOW:g} times the smallest share of the peak that others reached. Figures of "
-    "whole networks stand for layers of their kind; depthwise, strided and transposed layers have none."
+    f"Slow means: below {SLOW:g} times the lowest share of the peak that others reached. Layers are compared "
+    "with networks of their kind; depthwise, strided and transposed layers have no figure to compare with."
 )

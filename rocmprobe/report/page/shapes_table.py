@@ -77,10 +77,8 @@ def _caption(results: Results, shapes: Shapes) -> str:
 
 
 def _recorded(steps: Steps) -> str:
-    where = (
-        f"As recorded on {steps.device or 'no device'}, with {text.count(steps.threads, 'thread')} of the CPU"
-    )
-    note = f"{where}, a step takes {text.spread(steps.seconds, steps.seconds_p10, steps.seconds_p90)}"
+    where = f"Recorded on {steps.device or 'no device'} with {text.count(steps.threads, 'CPU thread')}"
+    note = f"{where}: a step takes {text.spread(steps.seconds, steps.seconds_p10, steps.seconds_p90)}"
     alike = f"{steps.alike} of {text.count(steps.made, 'step')} were alike"
     if steps.rest_seconds is None:
         return f"{note}; {alike}."

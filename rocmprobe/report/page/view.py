@@ -293,8 +293,8 @@ def ladder_caption(rungs: Sequence[Rung]) -> str:
             return f"Setting “default”: {_broken(applicable[:position], step)}"
     if all(map(_holds, applicable)):
         that_applies = " that applies" if len(applicable) < len(rungs) else ""
-        return f"Setting “default”: every rung{that_applies} works."
-    return "Setting “default”: no rung breaks, but not every rung could be tested."
+        return f"Setting “default”: every layer{that_applies} works."
+    return "Setting “default”: no layer fails, but not every layer could be tested."
 
 
 def _broken(below: Sequence[Rung], step: Rung) -> str:
@@ -302,9 +302,9 @@ def _broken(below: Sequence[Rung], step: Rung) -> str:
     unknown = [each.name for each in below if not _holds(each)]
     if unknown:
         prefix = f"{', '.join(held)} {'work' if len(held) > 1 else 'works'}; " if held else ""
-        return f"{prefix}{step.name} breaks. No result below it: {', '.join(unknown)}."
+        return f"{prefix}{step.name} fails. No result below it: {', '.join(unknown)}."
     prefix = f"everything up to {held[-1]} works; " if held else ""
-    return f"{prefix}{step.name} is the first rung that breaks."
+    return f"{prefix}{step.name} is the first layer that fails."
 
 
 def _holds(step: Rung) -> bool:
