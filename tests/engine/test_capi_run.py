@@ -55,7 +55,7 @@ def of(found, check, setting="default", direction=None):
 
 @pytest.mark.thorough
 def test_the_whole_ladder_without_torch(asked, libraries):
-    done = asked("--device", "cuda:0", "--settings", "all")
+    done = asked("--device", "cuda:0", "--settings", "as-found,find-2.0,immediate,gemm-only")
     assert done.ended.returncode == 0, done.ended.stderr
     results = done.results
     assert {outcome.driver for outcome in results.outcomes} == {"capi"}
@@ -63,11 +63,8 @@ def test_the_whole_ladder_without_torch(asked, libraries):
     # The stand-in refuses this plan.
     assert asked_whole.pop("cuda:0/capi/default/convolution-relu/float16") == "n/a"
     not_passed = {name: state for name, state in asked_whole.items() if state not in ("pass", "slow")}
-    # 3.4.0 is older than the setting; and one interface is left without its record of what is fastest.
-    assert {name.split("/")[2] for name in not_passed} <= {
-        "trust-verify", "winograd-only", "ocl-direct-only", "no-hip", "no-faulty-solvers",
-        "override-gfx1030",
-    }, not_passed  # fmt: skip
+    # No solver failed, so none is to be switched off.
+    assert {name.split("/")[2] for name in not_passed} <= {"no-faulty-solvers"}, not_passed
     assert {name.split("/")[3] for name in asked_whole} == {
         "copy", "elementwise", "gemm", "convolution", "batch-norm", *OPERATOR_CHECKS,
     }  # fmt: skip
@@ -77,10 +74,8 @@ def test_the_whole_ladder_without_torch(asked, libraries):
     names = {setting.name for setting in results.settings}
     assert {"default", "find-2.0", "immediate", "gemm-only", "as-found"} <= names
     assert not names & {"bypass", "vendor-off", "cpu", "channels-last"}
-    alone = {
-        name.split("/")[2] for name, state in done.states.items() if "/solver/" in name and state == "pass"
-    }
-    assert alone == {f"only-{solver}" for solver in SOLVERS}
+    # A solver is run alone where default fails, or where all settings are asked for.
+    assert not [name for name, state in done.states.items() if "/solver/" in name and state == "pass"]
 
     forward = of(done, "convolution", direction="fwd")
     assert (forward.solver, forward.algorithm) == ("ConvBinWinogradRxSf2x3", "Winograd")

@@ -94,7 +94,7 @@ def _run(folder: Path, name: str) -> Run:
     faults, expected = MACHINES[name]
     offered = tuple(solver for solver in expected.classes if solver != "fft")
     path = folder / f"{name.replace(' ', '-')}.toml"
-    budgets = {"first_call": 5, "steady": 5} if name == "hang" else {"first_call": 120, "steady": 120}
+    budgets = {"first_call": 3, "steady": 3} if name == "hang" else {"first_call": 120, "steady": 120}
     machine = offering(path, offered, *faults, **budgets)
     return run(path.with_suffix(""), "--simulate", machine, *asking(*expected.classes))
 

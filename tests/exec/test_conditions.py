@@ -161,7 +161,8 @@ def test_nothing_is_run_and_one_line_says_why(tmp_path: Path, what: str) -> None
         words = "cannot be read"
     elif what == "of another torch":
         # Only the program knows which torch it has.
-        results, words = recommending(FIND, "cuda:0"), "the setting's flags were tested with torch 1.13.1+rocm5.2"
+        results = recommending(FIND, "cuda:0")
+        words = "the setting's flags were tested with torch 1.13.1+rocm5.2"
         torch = program(tmp_path, "__version__ = '2.4.0'", "torch.py")
         profile(tmp_path, results)
         text = f"import sys; sys.path.insert(0, {str(torch.parent)!r})\nimport torch\nopen('ran', 'w')"
