@@ -127,8 +127,8 @@ def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     if not _SETUP_APART:
         return cast(Any, function).apply(*arguments)
-    # Function.apply would inspect the signature at every call. Inside of a transform it would also enter the
-    # stack of transforms again, although the dispatcher is already at the current level of the stack.
+    # Function.apply would inspect the signature at every call. With nested transforms, Function.apply would
+    # also start at the first transform again, although the dispatcher has already reached the current one.
     record = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     if not torch._C._are_functorch_transforms_active():
         return record(*_unwrapped(arguments))

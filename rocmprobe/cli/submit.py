@@ -96,7 +96,7 @@ def submit_command(
             raise BadInput("submit: packs one run; name one folder, or add --check")
         for option, given in (("--accepted", accepted), ("--into", into)):
             if given:
-                raise BadInput(f"{option}: goes with --check; leave it out")
+                raise BadInput(f"{option}: works only with --check; add --check, or remove {option}")
         return _submit(sources[0], output, yes, partial, label, repository)
 
 

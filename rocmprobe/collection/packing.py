@@ -97,7 +97,8 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
 
 
 def _check_folder(path: Path, derived: Results) -> None:
-    read_results(path)  # reports a file that holds no results
+    # Read the file first, so that a file without results gets a clear error message.
+    read_results(path)
     older = derived.rocmprobe != __version__
     where = _edited(reading.read_json(path, _NO_RUN), derived, older, measured_only=older)
     if where:

@@ -245,7 +245,7 @@ class RunState:
         elif isinstance(found, Wedged):
             self.wedged.add(found.device)
         elif isinstance(found, Derived):
-            # If several processes wrote such a record, the first one applies.
+            # If several processes wrote a record for the same setting, the first record applies.
             self.derived.setdefault((found.device, found.driver, found.setting), found.cure)
         elif isinstance(found, Ended):
             self.trials.append(found.trial)

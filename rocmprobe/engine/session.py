@@ -190,7 +190,7 @@ class Session:
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             self.journal.derive(case, made)
-            # If another process wrote such a record first, its record applies.
+            # If another process wrote a record for this setting first, that record applies.
             found = self.journal.derived(case)
         assert found is not None, "it was written a moment ago"
         if found.env is None:
@@ -231,7 +231,7 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        # The case can run now if needed, because one process runs all cases of a device.
+        # This call can run the case, because one process runs all cases of a device.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
 

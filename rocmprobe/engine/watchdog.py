@@ -30,8 +30,8 @@ RESERVE = 1.0
 _LOOK = 1.0
 #: Seconds after SIGKILL until a process counts as unkillable, because it is blocked in a driver.
 _GONE_AFTER = 0.5
-#: Largest fraction of the budget that can be used up before this program starts. A wrapper script can have
-#: become this process by exec, and its time counts, too.
+#: Largest fraction of the budget that can be used up before this program starts. If a wrapper script starts
+#: this program by exec, the time of the script counts, too.
 _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -127,8 +127,8 @@ def configured_device(
     target = find_targets(device_of(results) or "auto", machine)[0]
     _require_same_chip(path, results, target)
     budgets = replace(BUDGETS["standard"], **(simulated.budgets if simulated else {}))
-    # Do not limit hangs and crashes, because each costs only one direction. One cold and one warm start are
-    # enough to show the gain.
+    # Do not limit hangs and crashes, because after a hang or crash the other directions can still be warmed.
+    # One cold and one warm start are enough to show the gain.
     budgets = replace(budgets, hangs=math.inf, crashes=math.inf, starts=0)
     if limit:
         budgets = replace(budgets, first_call=limit)

@@ -12,7 +12,7 @@ from rocmprobe.knowledge import causes
 _GIB = 1024**3
 #: A limit, another process or the desktop explains a failure only if it takes at least this much memory.
 _NOTICEABLE = 0.25 * _GIB
-#: A process takes up to this much for its kernels and the runtime, beside what PyTorch counts.
+#: Maximum memory of a process for its kernels and the runtime. PyTorch does not count this memory.
 _OF_A_PROCESS = 1.0 * _GIB
 #: Free memory of this many times the requested size is enough, even if it is fragmented.
 _AMPLE = 20
@@ -37,7 +37,8 @@ def memory(context: LogContext) -> Iterator[Inference]:
             f"The GPU has {_gib(total)} of dedicated memory, which the BIOS assigns to the processor's "
             "graphics. Assign 4 GB or more in the BIOS (UMA frame buffer)."
         )
-    elif total >= 2 * _SHARE_OF_AN_APU:  # the BIOS of an APU gives enough
+    elif total >= 2 * _SHARE_OF_AN_APU:
+        # Leave out the advice for APUs, because this GPU does not need more memory from the BIOS.
         remedy = causes.first_applicable(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
     says, cure = _what_took(quantities)
     remedy = cure or remedy

@@ -158,7 +158,7 @@ _KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
         "that failed.",
     ),
 )  # fmt: skip
-#: The driver's own reason.
+#: Reasons that the driver itself logs, so nothing needs to be inferred.
 _KFD_SAYS_WHY = re.compile(r"supported_devices|rejects atomics|not supported on this ASIC")
 
 
@@ -176,9 +176,9 @@ def kfd_error(context: LogContext) -> Iterator[Inference]:
                 return
 
 
-#: The parts of a GPU through which the kernels of a program read and write. The others are the command
-#: processor and the copy engines, which the runtime and the driver feed.
 _OF_NO_PROCESS = re.compile(r"page fault .{0,80}for process\s+pid 0\b")
+#: Parts of a GPU through which the kernels of a program read and write. The runtime and the driver control
+#: the other parts: the command processor and the copy engines.
 _OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
 
 
@@ -190,7 +190,8 @@ def page_fault(context: LogContext) -> Iterator[Inference]:
 
     Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
     """
-    if any(hit.signature.shows == "hang" for hit in context.hits):  # what a reset leaves behind
+    # After a hang, the reset of the GPU can cause page faults, too.
+    if any(hit.signature.shows == "hang" for hit in context.hits):
         return
     for line in context.lines:
         if _OF_NO_PROCESS.search(line.text):

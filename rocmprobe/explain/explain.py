@@ -31,24 +31,24 @@ from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
 from rocmprobe.knowledge import causes
 from rocmprobe.text.log import Log
 
-#: A second cause with less than this share of the best one's score is not worth a question.
+#: A cause is an alternative to the best cause if its score is at least this fraction of the best score.
 _RIVAL = 0.1
 #: From this probability on, the learned words are shown as evidence for a cause.
 _ALIKE = 0.3
 #: A cause that no rule names needs at least this probability to be named.
 _WORTH_NAMING = 0.05
-#: From this score on, the first cause needs no question to distinguish it from the second.
+#: From this score on, no check is needed to distinguish the first cause from the second cause.
 _SURE = 0.9
 _ANSWER = 0.7
-#: From this score on a cause is named as a guess. Of the first answers to new reports whose best cause
-#: scored from here to ``_ANSWER``, 20 of 28 were right
-#: (sets 14 and 15 of benchmarks/results/explain_new_reports.md).
+#: From this score on, a cause is named as a guess. On new reports, 20 of 28 first answers with a score
+#: between ``_GUESS`` and ``_ANSWER`` were correct.
+#: Source: sets 14 and 15 of benchmarks/results/explain_new_reports.md.
 _GUESS = 0.5
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
 #: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
-#: Groups whose common advice is to install anew. A check comes first.
+#: Groups whose advice is to install software again. This takes long, so the answer puts a check first.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
@@ -199,11 +199,11 @@ _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-pa
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
 #: Layers in which programs without PyTorch fail, too.
 _BELOW_TORCH = frozenset(("hardware", "driver", "hsa", "hip"))
-#: Without one of these words in the log, MIOpen is not blamed by resemblance alone.
+#: If a log has none of these words, only a rule can name MIOpen as the cause, not the learned words alone.
 _OF_MIOPEN = frozenset(("miopen", "jit", "convolution", "transposed-convolution", "batch-norm", "rnn"))
-#: Words between a check and the cure.
+#: Text between a check and the advice that depends on the result of the check.
 _IF_SO = "Only if it is so: "
-#: Words for programs that do not run on PyTorch.
+#: Words of a log which show that the program does not use PyTorch.
 _OTHER_PROGRAMS = frozenset(("llama", "tensorflow", "other-program"))
 _FULL_STOPS = re.compile(r"(?<=\.) +(?=[A-Z`])")
 _ABOUT_TORCH = re.compile(r"torch|rocmprobe\.bypass", re.IGNORECASE)
@@ -417,7 +417,7 @@ _WORD = re.compile(r"(?:the|a|an|it|what|something|two|this|these|another|progra
 def _sentence(says: str) -> str:
     match = _LINE.fullmatch(says)
     clause, line = (match["says"], f" (line {match['line']})") if match else (says, "")
-    # A name that begins with a small letter keeps it.
+    # Capitalize only ordinary words, because a name can begin with a small letter.
     return f"{clause[0].upper() if _WORD.match(clause) else clause[0]}{clause[1:]}{line}."
 
 

@@ -150,7 +150,7 @@ _GDB_FRAME = re.compile(
 _TORCH_FRAME = re.compile(
     r"^\s*frame #(?P<number>\d+): (?P<symbol>.+?) \+ 0x[0-9a-f]+ .* in (?P<library>\S+)\)"
 )
-#: The message stands on the lines that follow.
+#: A line that ends without a message, because the message is on the next lines.
 _NO_MESSAGE = re.compile(r"(?:Error|Exception): *$")
 #: A line that ends in the type alone: "Module load: FILE: ModuleNotFoundError".
 _ENDS_IN_TYPE = re.compile(r": ([A-Z]\w+(?:Error|Exception))$")
@@ -306,7 +306,7 @@ _HARMLESS = re.compile(
     r"|redirects are currently not supported|Error caught was: No module named|Unable to initialize backend"
     r"|enable gfxoff|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
 )
-#: Each harmless message contains one of these words, so that a large log need not be searched line by line.
+#: Each harmless message contains one of these words. A log without these words needs no search by line.
 _HARMLESS_WORDS = (
     "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
     "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
@@ -328,7 +328,7 @@ _HINT = re.compile(
     r"(?:`[^`]+`|--\w[\w-]+|\binstead\b|\b(?:pip|conda|dnf|brew) install|\bexport \w+="
     r"|\b[A-Z][A-Z0-9_]{5,}=\S)"
 )
-#: Hints to ignore: those in every message of a kind, those for other machines, and those that only hide the
+#: Ignore hints that every message of a kind contains, that are for other machines, or that only hide the
 #: failure.
 _NO_HINT = re.compile(
     r"(?i)LAUNCH_BLOCKING|USE_(?:CUDA|HIP)_DSA|SERIALIZE_KERNEL|ALLOC_CONF|skip-torch-cuda-test|upgrade pip"

@@ -25,10 +25,9 @@ ONE = 20
 _LINES = 300
 #: Lines before and after the error of a long log that are read.
 _BEFORE, _AFTER = 60, 20
-#: Share of the rules' certainty that the learned probabilities may fill, and the exponent and the smallest
-#: value with which they multiply it. Chosen with the first answers to sets 10 to 12.
+#: Parameters of ``pooled``. Chosen with the first answers to sets 10 to 12.
 _FILL, _FILL_UNKNOWN, _EXPONENT, _SMALLEST = 0.05, 0.6, 0.5, 0.05
-#: A log with fewer known words says too little; then the rules decide alone.
+#: A log with fewer known words gives too little evidence, so the rules decide alone.
 _ENOUGH = 16
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")

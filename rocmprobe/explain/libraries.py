@@ -133,7 +133,7 @@ def _absent(line: Line, name: str, number: str) -> Inference:
             "ROCm. If it is installed, set its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
         )
         first, second = ("library-path", "runtime-library-missing")
-        if name != "amdhip64":  # which is in every installation and in every wheel
+        if name != "amdhip64":  # every installation and every wheel has amdhip64
             first, second = second, first
         points = {first: 4.2, second: 1.4, "rocm-versions-mixed": 1.4}
         return Inference(f"{says}, a library of ROCm {release}", points, "user-env", remedy=remedy)

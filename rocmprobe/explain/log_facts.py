@@ -181,7 +181,7 @@ _TRUE_PRINTS = _prints(
     ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
     ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
 )
-#: The graver one counts where there are several: a traceback precedes many an abort.
+#: If a log shows several exits, the first exit in this table counts, because many aborts follow a traceback.
 _EXIT_PRINTS = {
     "segv": (
         "segmentation fault", "sigsegv", "0xc0000005", "access violation", "signal 11", "exitcode: -11",
@@ -467,7 +467,7 @@ def facts_of_results(results: Results) -> Facts:
     """
     failing = _failing(results)
     found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
-    # A run names its GPU to the trials, whichever is the first.
+    # A run selects the GPU of its trials, so the order of the GPUs has no effect.
     return replace(found, first_gpu=None)
 
 

@@ -62,7 +62,7 @@ def facts_alone(context: LogContext) -> Iterator[Inference]:
     """
     if context.fatal or context.structure.warned or not context.structure.failed:
         return
-    if any(hit.signature.shows for hit in context.hits):  # the relations themselves weigh what shows
+    if any(hit.signature.shows for hit in context.hits):  # the relations already weigh these symptoms
         return
     if not context.words & {"torch", "llama"}:
         return

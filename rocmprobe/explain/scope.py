@@ -70,7 +70,7 @@ def line_of_ptxas(context: LogContext) -> Optional[Line]:
     return next((line for line in context.lines if _FOR_NVIDIA.search(line.text)), None)
 
 
-#: Vendors by the word of the log's structure, and by how people name their GPUs.
+#: (vendor, word in ``LogStructure.vendors``, pattern for names of the vendor's GPUs).
 _VENDORS = (
     ("NVIDIA", "nvidia", re.compile(r"(?i)nvidia|geforce|\b[rg]tx\b|tesla")),
     ("Apple", "apple", re.compile(r"(?i)apple|\bM[1-5]\b")),

@@ -28,7 +28,7 @@ _OTHER_BUILDS = (
     ("+cu", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
     ("+cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
 )
-#: The words for the answers "yes" and "no", by relation.
+#: (word if the relation holds, word if the relation does not hold), keyed by relation.
 _BY_ANSWER = {
     "override-is-accepted": ("", "override-invalid"),
     "silicon-fits-override": ("override-covers", "override-lacks"),
@@ -76,10 +76,10 @@ _OF_A_ROCM = re.compile(
 _LISTED = re.compile(
     r"(?:^ *Name: +|[Dd]evice +\d+ *[:=].{0,80}?|gfx\w+ *[,;] *)\b(gfx[0-9a-f]{3,4})\b", re.M
 )
-#: The same with its number, and the number of the one that failed, as llama.cpp prints them.
+#: llama.cpp prints the number of each device, and the number of the device that failed.
 _NUMBERED = re.compile(r"[Dd]evice +(\d+) *[:=].{0,80}?\b(gfx[0-9a-f]{3,4})\b")
 _CURRENT = re.compile(r"current device: (\d+)")
-#: How devices are called that have no name of their own: the GPU of a processor, and cards.
+#: Integrated GPUs share one generic name. Names of cards contain a series or model.
 _NAMED_APU = re.compile(r"Radeon(?:\(TM\))? Graphics\b")
 _NAMED_CARD = re.compile(r"Radeon (?:\(TM\) )?(?:RX|AI|Pro|PRO|VII) ?\w")
 _STATED_APU = re.compile(r"(?i)\bi?GPU in|\biGPU\b|\bAPU\b|integrated|Ryzen \d")
@@ -91,7 +91,8 @@ _PACKAGE = re.compile(
 )
 
 _LINUX = re.compile(r"(?i)linux|ubuntu|debian|fedora|arch|manjaro|gentoo|nixos|suse|rhel|centos|mint|pop!_os")
-#: Where a process names the ISA that it believes in, of the device it runs on.
+#: In these messages, a process names the ISA that it uses for its device. A working override changes the
+#: ISA.
 _NAMED = re.compile(
     r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)"
 )
@@ -101,8 +102,7 @@ _SWITCHES = re.compile(
     r"MIOPEN_DEBUG_(CONV_\w+|AMD_\w*WINOGRAD\w*|GCN_ASM_KERNELS|HIP_KERNELS|OPENCL_CONVOLUTIONS)$"
 )
 
-#: Lines in which MIOpen says where a kernel comes from, at log level 6, and the one in which it cannot load a
-#: kernel. MIOpen itself spells "Sucessfully".
+#: MIOpen logs the origin of a kernel at log level 6. MIOpen itself spells "Sucessfully".
 _KERNEL_ORIGINS = {
     "kernel-read": re.compile(r"Suc+essfully loaded binary for:"),
     "kernel-built": re.compile(r"(?:Unable to load|Saving) binary for:"),
@@ -111,8 +111,8 @@ _KERNEL_REFUSED = re.compile(r"Failed (?:loading|creating) module:")
 
 _ENDINGS = ("exception", "segv", "abort", "hang")
 
-#: By the word for situations: what a line of PyTorch's own frames, or of MIOpen's log, says. The first that a
-#: line matches counts, so a transposed convolution stands before a convolution.
+#: Patterns for lines of PyTorch's own frames or of MIOpen's log, keyed by situation. The first match counts,
+#: so a transposed convolution stands before a convolution.
 _LINES: Mapping[str, re.Pattern[str]] = {
     "transposed-convolution": re.compile(r"conv_transpose[123]d|ConvTranspose[123]d|slow_conv_transpose"),
     "batch-norm": re.compile(r"modules/batchnorm\.py|\bbatch_norm\b|BatchNorm[123]?d?\b|miopen_batch_norm"),
@@ -123,7 +123,7 @@ _LINES: Mapping[str, re.Pattern[str]] = {
         r"|\bConv[123]d\b|MIOpenDriver conv|naive_conv|\[(?:Find|Get)?Conv\w*(?:Fwd|Bwd)\w*\]|convolutionocl"
     ),
 }  # fmt: skip
-#: For people, with its article.
+#: Names of situations in messages, each with its article.
 WORDS: Mapping[str, str] = {
     "transposed-convolution": "a transposed convolution",
     "batch-norm": "a batch norm",

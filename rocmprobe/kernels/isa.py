@@ -14,8 +14,8 @@ from typing import Optional
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import kfd
 
-#: Native ISAs of chips that an override can show as OVERRIDE_ISA. Their code is then loaded with OVERRIDE_ISA
-#: in its header.
+#: An override can show chips with these native ISAs as OVERRIDE_ISA. The runtime then loads a code object
+#: only if the header of the code object names OVERRIDE_ISA.
 _OVERRIDABLE = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
 OVERRIDE_ISA = "gfx1030"
 _PROPERTIES_BYTES = 1 << 16

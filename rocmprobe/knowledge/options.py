@@ -38,7 +38,7 @@ _RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fai
 #: Kinds of stacks whose libraries are built by AMD. [[library]] in data/compatibility.toml describes these
 #: libraries.
 _PUBLISHED = ("official", "amd-stable", "amd-nightly")
-#: Relations that only limit one library if they do not hold, and the name of this library.
+#: If one of these relations does not hold, only the library named here is limited. The stack still works.
 _LIBRARIES = {"hipblaslt-has-kernels": "hipBLASLt", "miopen-has-databases": "MIOpen"}
 _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 

@@ -80,7 +80,7 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     return value
 
 
-#: Names of the fields of results below which there are facts.
+#: Fields through which ``_facts_in`` reaches every machine and every GPU.
 _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 

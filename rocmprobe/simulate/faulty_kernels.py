@@ -48,7 +48,7 @@ class KernelBug:
 
                 def one(call: BackwardCall, index: int = index) -> torch.Tensor:
                     gradient = compute(call)[index]
-                    assert gradient is not None, "the mask asks for it"
+                    assert gradient is not None, "the output mask requests this gradient"
                     return gradient
 
                 mask = index == 0, index == 1, False
@@ -58,7 +58,7 @@ class KernelBug:
         if data or weight or bias:
             right = compute(replace(call, output_mask=(data, weight, bias)))
         if bias and "bwd-weights" in directions:
-            assert right[2] is not None, "the mask asks for it"
+            assert right[2] is not None, "the output mask requests this gradient"
             faulty[2] = self._bias_gradient(call, right[2])
         return faulty.get(0, right[0]), faulty.get(1, right[1]), faulty.get(2, right[2])
 

@@ -171,8 +171,8 @@ class _Entry:
         self.raw = raw
         self.number = self.last = number
         self.count = 1
-        # All lines of the block. ``alone`` keeps only the lines that can continue the raw line, and sets
-        # ``at`` to -1.
+        # At first, ``lines`` has all lines of the block, and ``at`` is the position of ``raw``.
+        # ``alone`` keeps only lines that can be the wrapped rest of ``raw``, to save memory.
         self.lines = lines
         self.at = at
         self.width = width

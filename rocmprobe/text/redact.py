@@ -100,7 +100,7 @@ def census(data: Any) -> dict[str, int]:
 
 def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optional[str] = None) -> Any:
     if isinstance(data, Mapping):
-        # The kind of a fact's key also applies to the fact's "value".
+        # A fact has the form {name: {"value": ...}}. The name says how to redact the value.
         return {
             _clean_key(key, rules): _walked(
                 item, rules, key in _OURS, _kind(key) or (kind if key == "value" else None)

@@ -27,7 +27,8 @@ _HIP_TEXTS = (
     "too many resources requested for launch", "the launch timed out and was terminated",
     "operation not supported", "HIP out of memory", "CUDA out of memory",
 )  # fmt: skip
-#: Names that are similar to no other word: errors of HIP, HSA, MIOpen and rocBLAS, and environment variables.
+#: Names of errors (HIP, HSA, MIOpen, rocBLAS) and of environment variables. No other word resembles these
+#: names, so a misread name can be restored.
 _NAMES = (
     "hipErrorInvalidDeviceFunction", "hipErrorNoBinaryForGpu", "hipErrorInvalidKernelFile",
     "hipErrorInvalidImage", "hipErrorInvalidDevice", "hipErrorInvalidValue", "hipErrorOutOfMemory",

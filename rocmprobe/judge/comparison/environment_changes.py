@@ -13,7 +13,7 @@ from rocmprobe.model.telemetry import QUANTITIES
 
 #: Names in ``Results.options`` that decide which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: First parts of the names of differences, sorted. Differences that most likely explain other changes come
+#: Differences are sorted by the first part of their names. The most likely explanations of other changes come
 #: first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",

@@ -40,7 +40,7 @@ _CLEAN_DATABASES = (
     "Clean databases and caches are needed, because your own environment fails. `rocmprobe exec` provides "
     "them. Otherwise follow the finding"
 )
-_CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
+_CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # convert its 4-d inputs, too"
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:

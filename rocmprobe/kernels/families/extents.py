@@ -15,7 +15,7 @@ GRID = 65535
 #: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
 #: word. The remaining bit is NEVER.
 TAP_BITS = 31
-#: Bit that is set for no position. A kernel never reads a tap with this bit.
+#: No position has this bit set, so a kernel never reads a tap with this bit.
 NEVER = 1 << 31
 #: Limits of the distance between the first and the last tap of a wide tile, one for each dimension. A 32-bit
 #: word stores a distance in all three dimensions.
