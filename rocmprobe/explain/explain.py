@@ -134,10 +134,11 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     if structure.hint and (not sure or causes.cause(ranked[0].cause).group in ANYWHERE):
         action = f"The log itself says: {short(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
-    if "torch" not in weighed.words and weighed.words & _OTHER_PROGRAMS:
-        action = without_torch(action)
-    elif "torch" not in weighed.words and layer is not None and layer.name in _BELOW_TORCH:
-        action = without_torch(action, _CODE_OF_TORCH)
+    if "torch" not in weighed.words:
+        if weighed.words & _OTHER_PROGRAMS:
+            action = without_torch(action)
+        elif layer is not None and layer.name in _BELOW_TORCH:
+            action = without_torch(action, _CODE_OF_TORCH)
     if not weighed.elsewhere and "amd" not in weighed.words and _is_of_amd(ranked, layer):
         action = (
             "The log does not name the GPU, and this advice is for AMD GPUs. With an NVIDIA GPU, search for "
@@ -343,10 +344,9 @@ def _answer(
                 first.advice,
             )
         return f"{causes.cause(first.cause).title}: no line reports a failure.", first.advice
-    exact = weighed.clauses.get(first.cause)
     if first.score >= _SURE:
-        return (_sentence(exact) if exact else f"{causes.cause(first.cause).title}."), first.advice
-    error = structure.error
+        return _says(first, weighed), first.advice
+    error, exact = structure.error, first.cause in weighed.clauses
     if first.cause == "outside" and first.score >= _GUESS and error and not (exact or only_follows(error)):
         return _probably_elsewhere(structure, error)
     if first.score >= _ANSWER or (exact and first.score >= _GUESS):
@@ -389,9 +389,14 @@ def _guess(cause: RankedCause, weighed: Weighed) -> tuple[str, str]:
 
     The action begins with a check that confirms the cause, unless a rule gave the advice.
     """
+    advice = cause.advice if cause.cause in weighed.remedies else _check_first(cause)
+    return f"Perhaps: {_says(cause, weighed)}", advice
+
+
+def _says(cause: RankedCause, weighed: Weighed) -> str:
+    """Return the clause of the rule that found the cause, or else the title of the cause, as a sentence."""
     exact = weighed.clauses.get(cause.cause)
-    says = _sentence(exact) if exact else f"{causes.cause(cause.cause).title}."
-    return f"Perhaps: {says}", cause.advice if cause.cause in weighed.remedies else _check_first(cause)
+    return _sentence(exact) if exact else f"{causes.cause(cause.cause).title}."
 
 
 def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str]:
@@ -441,9 +446,9 @@ def _without_cause(
     stops = next((each.says for each in weighed.refused if each.stops), None)
     if meaning and not (meaning.general and stops):
         return _by_meaning(meaning)
-    if stops and structure.error is None:
-        return f"The log does not show why, but the facts do: {stops}.", unknown
     error = structure.error
+    if stops and error is None:
+        return f"The log does not show why, but the facts do: {stops}.", unknown
     if error is None and structure.python_owner:
         says = "the log ends inside a traceback, before the error itself"
         return f"Not enough evidence: {says}.", "Add the lines that follow: the last line names the error."

@@ -329,12 +329,6 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "With a container, restart Docker after a change of the firewall.",
     ),
     (
-        "the package manager", re.compile(r"404\b.*repo\.radeon\.com|repo\.radeon\.com.*404"),
-        "AMD's server lacks this folder. Open its parent folders in a browser, and use releases of ROCm and "
-        "of the system that exist there: rolling releases have none. If AMD's documentation names this "
-        "address, wait: the server was incomplete at times.",
-    ),
-    (
         "apt", re.compile(r"Mirror sync in progress|unexpected size|Hash Sum mismatch"),
         "The files on the server are inconsistent for now. Nothing is wrong here: repeat `sudo apt update` "
         "in an hour. If the error stays, a proxy keeps old files: first run `sudo rm -r "
