@@ -430,6 +430,6 @@ def _finish(config: pytest.Config, ended: bool) -> None:
         return
     kept = len(run.results(folder).outcomes)
     raise CannotWrite(
-        f"{folder}: cannot be written any more ({config.stash[_FULL]}); {kept} outcomes are kept, make room "
-        f"and go on with `rocmprobe run --resume {folder}`"
+        f"{folder}: cannot be written any more ({config.stash[_FULL]}); {kept} outcomes are kept; free "
+        f"space and continue with `rocmprobe run --resume {folder}`"
     )

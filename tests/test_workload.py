@@ -26,13 +26,13 @@ def test_keys_come_in_any_order(images: int, epochs: int, batch: int | None, ord
         ("", "images and epochs missing"),
         ("images=5", "epochs missing"),
         ("images=5 epochs=2 batch=0", "'batch=0' is not a whole number"),
-        ("images=5 epochs=2 batch=1025", "a batch of 1025 is not timed; 1024 at most"),
+        ("images=5 epochs=2 batch=1025", "a batch of 1025 is too large; 1024 at most"),
         ("images=5.5 epochs=2", "'images=5.5' is not a whole number"),
         ("images=-5 epochs=2", "'images=-5' is not a whole number"),
         ("images= epochs=2", "'images=' is not a whole number"),
-        ("images=5 epochs=2 size=640", "'size=640' is none of"),
-        ("images=5 images=6 epochs=2", "images is there twice"),
-        ("5 2", "'5' is none of"),
+        ("images=5 epochs=2 size=640", "'size=640' is not one of"),
+        ("images=5 images=6 epochs=2", "images is given twice"),
+        ("5 2", "'5' is not one of"),
     ],
 )
 def test_bad_input_is_one_line(text: str, told: str) -> None:

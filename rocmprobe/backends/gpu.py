@@ -113,8 +113,8 @@ class Miopen(Cudnn):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        # Level 5 logs the choice of Find and the solver of immediate mode. A log of level 6 is six times as
-        # long. The second variable logs a MIOpenDriver command line for every call.
+        # Level 5 logs the solver that Find or immediate mode selects. A log of level 6 is six times as long.
+        # The second variable logs a MIOpenDriver command line for every call.
         return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
 
     def library_version(self) -> Optional[str]:

@@ -144,7 +144,7 @@ def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
     if dtype not in DTYPES:
         raise _LeftNativeError(f"dtype {str(dtype).rsplit('.', 1)[-1]}")
     if any(each.dtype != dtype or each.device != device for each in tensors):
-        raise _LeftNativeError("operands of several dtypes or devices")
+        raise _LeftNativeError("operands with different dtypes or devices")
     if any(each.layout != torch.strided for each in tensors):
         raise _LeftNativeError("layout other than strided")
     if any(each.numel() == 0 for each in tensors):
@@ -182,7 +182,7 @@ def _autocast_enabled() -> bool:
 
 
 def _plain_arithmetic(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    # A backward inside of an autocast region runs with autocast enabled, which would round the operands.
+    # A backward pass inside an autocast region runs with autocast enabled, which would round the operands.
     if not _autocast_enabled():
         return nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
@@ -201,8 +201,8 @@ def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
     dimensions = (0, *range(2, gradient.dim()))
     if gradient.element_size() >= 4:
         return gradient.sum(dimensions)
-    # On a CPU, PyTorch sums fp16 and bf16 through a copy in fp32. So sum blocks of channels whose copy has at
-    # most ``cap`` bytes, but at least one channel.
+    # On a CPU, PyTorch sums fp16 and bf16 through a copy in fp32. Sum a few channels at a time, so that the
+    # copy has at most ``cap`` bytes. A copy of one channel can be larger.
     step = max(1, cap // (4 * gradient[:, 0].numel()))
     parts = ranges(gradient.shape[1], step)
     return torch.cat([gradient[:, first:last].sum(dimensions) for first, last in parts])

@@ -72,7 +72,7 @@ def add(interceptor: Interceptor, device_type: str) -> None:
     with _lock:
         if any(interceptor is other for other in _present[device_type]):
             raise ValueError(f"interceptor {interceptor.name!r} is on {device_type} already")
-        # A stable sort keeps the order of addition within a rank.
+        # The sort is stable, so interceptors of the same rank stay in the order in which they were added.
         ordered = sorted((*_present[device_type], interceptor), key=lambda each: each.rank)
         _present[device_type] = tuple(ordered)
 

@@ -21,7 +21,7 @@ KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
 NATIVE = "native"
 
 _BATCH_NORM = "_batch_norm_impl_index"
-#: Index that the operator returns to PyTorch, so that native_batch_norm computes the backward.
+#: Index that the operator returns to PyTorch, so that native_batch_norm computes the backward pass.
 _BY_PYTORCH = 0
 _RNN = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _FUSED = ("convolution_relu", "convolution_add_relu")
@@ -116,9 +116,9 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
     by_switch = _switched_kernel(operator, "batch_norm")
 
     def kernel(*arguments: Any) -> Any:
-        # The argument cudnn_enabled of the operator does not prevent a call of MIOpen (torch 2.6). The switch
-        # would also apply to convolutions of other threads while a batch norm runs. So call the operator
-        # below the composite.
+        # The operator calls MIOpen even if its argument cudnn_enabled is False (torch 2.6). Switching MIOpen
+        # off would also affect convolutions in other threads. So call native_batch_norm, which never calls
+        # MIOpen.
         if not by_pytorch("batch_norm", arguments[0].device.type) or not _can_call_native(*arguments):
             return by_switch(*arguments)
         with torch._C.DisableTorchFunction():

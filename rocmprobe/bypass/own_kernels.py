@@ -26,7 +26,7 @@ class _Kernels:
     module: Optional[kernels.Module] = None
 
 
-#: Kernels, or reasons against them, from earlier calls, keyed by device and dtype.
+#: Results of earlier calls, keyed by device and dtype.
 _known: dict[tuple[torch.device, str], _Kernels] = {}
 
 
@@ -110,7 +110,7 @@ def compute(
     dtype = str(image.dtype).rpartition(".")[2]
     known = _kernels(image.device, dtype)
     if known.module is None:
-        raise RuntimeError(f"no kernels of rocmprobe for {dtype} on {image.device}: {known.refusal}")
+        raise RuntimeError(f"rocmprobe cannot use its kernels for {dtype} on {image.device}: {known.refusal}")
     # The kernels require a contiguous bias.
     bias = None if bias is None else bias.contiguous()
     strides = image.stride(), weight.stride(), feature.stride()

@@ -144,7 +144,7 @@ def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
         TypeError: if ``model`` is not a module, or contains a scripted module.
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"patch takes a torch.nn.Module, not {type(model).__name__}")
+        raise TypeError(f"patch requires a torch.nn.Module, not {type(model).__name__}")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise TypeError("a scripted module runs outside of Python; use install() or enabled() for it")
     with _lock:
@@ -196,7 +196,7 @@ def _replace(module: Any, old: type, new: type) -> None:
 
 
 def _remove_unused() -> None:
-    # Interceptors of garbage-collected models are removed here, because there is no earlier notice.
+    # Remove the interceptors of garbage-collected models here, because no code runs at the collection.
     for interceptor in [interceptor for interceptor, modules in _users.items() if not modules]:
         del _users[interceptor]
         interceptor.remove()

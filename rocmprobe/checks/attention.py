@@ -81,7 +81,9 @@ def _attention(context: CheckContext, backend: Callable[[], AbstractContextManag
             lines = [line for each in told for line in str(each.message).splitlines()]
             reasons = [line.strip() for line in lines if any(word in line for word in _REASONS)]
             why = "; ".join(dict.fromkeys([text.splitlines()[0], *reasons]))
-            raise NotApplicable(f"no such backend for {context.dtype_name} here: {why}") from failure
+            raise NotApplicable(
+                f"this backend is not available for {context.dtype_name} here: {why}"
+            ) from failure
 
 
 def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, grad: Any) -> Named:

@@ -132,7 +132,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     problem = context.the_problem
     kernel = selected_backend(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
-        # PyTorch copies operands of other layouts, and the prediction does not include these copies.
+        # PyTorch copies operands that are not contiguous, and the prediction does not include these copies.
         return None
     size = input.element_size()
     image, filters = size * prod(problem.input_shape), size * prod(problem.weight_shape)
@@ -175,7 +175,7 @@ def _columns(problem: Problem) -> int:
 
 CHECKS = (
     Check(
-        "memory", "conv", "How much memory does convolution take and keep for backward?", memory,
+        "memory", "conv", "How much memory does convolution use and keep for backward?", memory,
         EVERY_DIRECTION, exclusive=True, verified=False, seconds=1.5,
     ),
 )  # fmt: skip

@@ -77,7 +77,7 @@ def _explain_failure(failure: DeviceFailure, context: CheckContext) -> Exception
     # On some CPUs oneDNN has no LSTM in float16, but PyTorch still calls oneDNN under autocast.
     text = str(failure.__cause__)
     if context.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
-        return NotApplicable(f"oneDNN has no such kernel on this CPU: {text.partition('.')[0]}")
+        return NotApplicable(f"oneDNN lacks this LSTM kernel on this CPU: {text.partition('.')[0]}")
     return failure
 
 

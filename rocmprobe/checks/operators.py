@@ -28,7 +28,7 @@ from rocmprobe.checks.tools.computation import (
 #: (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
 #: Number of elements for dropout, and limit for the error of a fraction. The limit is six standard deviations
-#: of the fraction of elements that two calls treat alike, 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
+#: of the fraction of elements that two calls both keep or both drop, 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
 _DROPPED, _DROPOUT_LIMIT = 1 << 18, 6e-3
 
 
@@ -275,7 +275,7 @@ CHECKS = (
     ),
     _exactly("reductions", "Are argmax, amax, sums and counts exact?", _many, reductions),
     _exactly(
-        "embedding", "Is embedding exact, and its gradient for rows that occur often?",
+        "embedding", "Are embedding and its gradient exact, also for rows that occur often?",
         partial(small_integers, {"table": (40, 16), "grad": (400, 16)}), embedding,
     ),
     _exactly(
@@ -312,7 +312,7 @@ CHECKS = (
         draw=partial(uniform, {"scores": (48, 12)}, least=-3, width=6), call=losses,
     ),
     Check(
-        "dropout", "controls", "Does dropout drop the requested share, different elements in each call?",
+        "dropout", "controls", "Does dropout drop the requested share, and different elements in each call?",
         lambda context: compare(context, _DROPOUT), KERNELS, verified=False,
         script=lambda outcome, library: _DROPOUT,
     ),

@@ -328,7 +328,7 @@ def _script(outcome: Outcome, library: str) -> Program:
 
 CHECKS = (
     Check(
-        NAME, "controls", "Is this operator of PyTorch correct for its own samples, with its gradient?",
+        NAME, "controls", "Is this PyTorch operator correct for PyTorch's samples, with its gradient?",
         operator, KERNELS, last=True, verified=False, seconds=0.1, script=_script,
     ),
 )  # fmt: skip

@@ -234,12 +234,12 @@ CHECKS = (
         requires=KERNELS, layer=LibraryLayer("CTC loss", "ctc_loss"),
     ),
     _fused_check(
-        "convolution-relu", question="Is one operator for convolution, bias and ReLU correct?",
+        "convolution-relu", question="Is convolution fused with bias and ReLU correct?",
         function=convolution_relu, capi_dtypes=("float32", "float16"),
         script=lambda outcome, library: _fused(outcome.dtype, False, library),
     ),
     _fused_check(
-        "convolution-add-relu", question="Is one operator for convolution, bias, sum and ReLU correct?",
+        "convolution-add-relu", question="Is convolution fused with bias, sum and ReLU correct?",
         function=convolution_add_relu,
         script=lambda outcome, library: _fused(outcome.dtype, True, library),
     ),

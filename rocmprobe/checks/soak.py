@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rocmprobe.checks.networks.repeated import Comparison, RepeatedStep
 
 NAME = "soak"
-#: Number of first steps, and how many of them must give the same bits for a deterministic setting. One wrong
-#: step must count as a fault of the device, not of the setting.
+#: Number of results to compare first, and how many must be equal so that the setting counts as deterministic.
+#: Not all must be equal, because a single different result can be a fault of the device.
 _FIRST, _ALIKE = 10, 8
 #: A step loads the device if it takes this many seconds. Launches and comparisons take only milliseconds.
 _LOADED = 0.05

@@ -27,11 +27,11 @@ CHECKS = (
         "MIOpen's operation on two tensors", _INSIDE,
     ),
     _check(
-        "tensor-transform", "Does MIOpen copy between memory formats and strides?",
+        "tensor-transform", "Does MIOpen copy tensors correctly between memory formats and strides?",
         "MIOpen's copy between memory formats", _UNUSED,
     ),
     _check(
-        "tensor-copy", "Does MIOpen copy between slices of tensors, as its RNN does?",
+        "tensor-copy", "Does MIOpen copy slices of tensors correctly, as in its RNN?",
         "MIOpen's copy between slices", _INSIDE,
     ),
     _check(

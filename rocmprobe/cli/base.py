@@ -32,13 +32,13 @@ def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
         try:
             code = _code(functools.partial(command, *args, **options))
             # Workaround for CPython: after a handled interrupt inside `exec` of a string, as in dataclasses,
-            # Python still dies of SIGINT at exit. Another `exec` resets this state.
+            # Python still kills itself with SIGINT at exit. Another `exec` resets this state.
             exec("")  # noqa: S102
             sys.exit(code)
         except BrokenPipeError:
             _exit_unread()
         except SystemExit as end:
-            # On a broken pipe, rich exits with 1, but that exit code means findings.
+            # On a broken pipe, rich exits with 1, which is rocmprobe's exit code for findings.
             if isinstance(end.__context__, BrokenPipeError):
                 _exit_unread()
             raise
@@ -69,7 +69,7 @@ def _code(command: Callable[[], int]) -> int:
         elif exhausted(error):
             raise
         else:
-            # Python's own exit code for an exception is 1, but that exit code means findings.
+            # Python itself would exit with 1, which is rocmprobe's exit code for findings.
             printing.print_traceback()
         return INTERNAL
 
@@ -91,7 +91,7 @@ def exhausted(error: Optional[BaseException]) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         return "too many open files; raise the limit with `ulimit -n 1024`"
     if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
-        return "no more processes or threads can start; raise the limit (`ulimit -u`), or end others"
+        return "no more processes or threads can start; raise the limit (`ulimit -u`), or end other programs"
     if number == errno.ENOMEM or isinstance(error, MemoryError):
         return "out of memory; raise the limit (`ulimit -v`), or end other programs"
     return exhausted(error.__cause__ or error.__context__)

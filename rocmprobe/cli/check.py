@@ -31,7 +31,9 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
 @click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: the device of the results).")
 @click.option("--setting", default="", metavar="NAME",
               help="Check this setting, not the recommended one.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/ci.md).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON object, not one line of text (docs/ci.md)."
+)
 @click.option("--exit-codes", "convention", type=click.Choice(CONVENTIONS), default="own",
               show_default=True, help="The program that reads the exit code (docs/ci.md).")  # fmt: skip
 @click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",

@@ -91,6 +91,6 @@ def _new_caches(chosen: ChosenConfiguration) -> dict[str, str]:
         return {}
     caches = caches_of(chosen.results, chosen.configuration, setting, os.environ, clean=False)
     if caches is None:
-        print_stderr(f"name new folders in {' and '.join(needed)}: kernels in the old ones stay wrong")
+        print_stderr(f"set {' and '.join(needed)} to new folders: kernels in the old folders stay wrong")
         return {}
     return {name: caches.variables[name] for name in needed}

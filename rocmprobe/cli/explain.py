@@ -46,7 +46,7 @@ _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | r
               help="JSON file with more facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
-              "rocblas_targets, os, first_gpu, exit, a variable.")  # fmt: skip
+              "rocblas_targets, os, first_gpu, exit, or an environment variable.")  # fmt: skip
 @click.option("--machine", is_flag=True,
               help="Use the facts of this machine, if the program failed here.")  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Also list each possible cause with its evidence.")

@@ -60,6 +60,6 @@ def _append(path: Path, summary: str) -> None:
     content = f"\n{summary}".encode()
     taken = path.stat().st_size if path.exists() else 0
     if taken + len(content) > _STEP_BYTES:
-        raise OSError(f"{taken} bytes are in it, and GitHub takes {_STEP_BYTES} for a step")
+        raise OSError(f"the file has {taken} bytes, and GitHub accepts {_STEP_BYTES} per step")
     with path.open("ab") as file:
         file.write(content)

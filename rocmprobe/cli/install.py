@@ -67,7 +67,7 @@ def install_command(
     if constraints:
         if not works:
             raise BadInput(
-                f"--constraints: no stack is known to work on {machine_properties.gfx}; leave it out"
+                f"--constraints: no stack is known to work on {machine_properties.gfx}; leave this option out"
             )
         write_constraints(found[0], machine_properties, constraints)
     if as_json:
@@ -146,7 +146,7 @@ def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
         raise BadInput(f"--stack: no stack {stack!r:.80}; there are {', '.join(named)}")
     if not any(each.stack.name == stack for each in found):
         here = ", ".join(each.stack.name for each in found) or "none"
-        raise BadInput(f"--stack: {stack} is not for {_where(place)}; those that are: {here}")
+        raise BadInput(f"--stack: {stack} is not for {_where(place)}; suitable stacks: {here}")
     return tuple(each for each in found if each.stack.name == stack)
 
 
@@ -158,8 +158,8 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
     lines = plan(option, place).constraints
     if not lines:
         raise BadInput(
-            f"--constraints: the versions of {option.stack.name} are not known before it is installed; run "
-            "`rocmprobe install` again in its environment, or take the command that it prints"
+            f"--constraints: the versions of {option.stack.name} are not known before it is installed; use "
+            "the command that `rocmprobe install` prints, or repeat this in its environment afterwards"
         )
     try:
         write_atomically("".join(f"{line}\n" for line in lines).encode(), file)

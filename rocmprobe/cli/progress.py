@@ -60,7 +60,7 @@ class Progress:
         self._several_devices = len(run.targets) > 1
         self._widest_target = max(map(len, run.devices))
         self._several_drivers = any(len(target.drivers) > 1 for target in run.targets)
-        # The estimated times are from a CPU. On a GPU, first calls also compile kernels.
+        # The estimated times were measured on a CPU. On a GPU, first calls also compile kernels.
         self._compiles = not run.simulation and any(device != "cpu" for device in run.devices)
         self._workers = 1
         self._appended = Appended(folder / NAME)
@@ -227,7 +227,7 @@ class Progress:
         return ", ".join(filter(None, map(describe_holder, names))) or f"another run on {', '.join(names)}"
 
     def _new_records(self) -> list[dict[str, Any]]:
-        # The run must go on even if the progress output cannot read the journal.
+        # The run must continue even if the progress output cannot read the journal.
         try:
             return self._appended.new()
         except OSError:

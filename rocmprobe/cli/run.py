@@ -330,7 +330,9 @@ def settled(
     if processes == 1:
         start_server(folder)
     if workers and workers > processes and not display.quiet:
-        display.console.print(f"-n {workers} is more than the devices: one process tests each device")
+        display.console.print(
+            f"-n {workers} is more than the number of devices: one process tests each device"
+        )
     code, results = _pytest(folder, processes, pytest_args, display, progress)
     if code == INTERNAL:
         return code, None
@@ -363,8 +365,8 @@ def run_options(given: dict[str, Any]) -> RunOptions:
     for option, words in (("--only", options.only), ("--skip", options.skip)):
         for word in words:
             if word not in CHECKS and not set(word) & set("/*?["):
-                near = did_you_mean(word, CHECKS) or f"; there are {', '.join(CHECKS)}"
-                raise BadInput(f"{option}: no check {word!r}, and no pattern for case ids{near}")
+                near = did_you_mean(word, CHECKS) or f"; checks: {', '.join(CHECKS)}"
+                raise BadInput(f"{option}: {word!r} is neither a check nor a pattern for case ids{near}")
     if options.estimate and options.driver == "capi":
         raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
     return options

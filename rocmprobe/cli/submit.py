@@ -46,7 +46,7 @@ _maintainers = option_group("For maintainers of a repository of results")
     show_envvar=True,
     default="",
     metavar="URL",
-    help="The repository of results for the bundle. Its address is only printed.",
+    help="The repository of results for the bundle. rocmprobe only prints its address.",
 )
 @_maintainers(
     "--check",
@@ -158,8 +158,8 @@ def _summary(bundle: Bundle, was_redacted: bool) -> Iterator[str]:
     yield f"  licence    {about['licence']}"
     if not was_redacted:
         yield (
-            "The run was made with --no-redact. Names of its user and machine are known here only if it was "
-            "made by you, on this machine. Read the bundle before you send it."
+            "The run was made with --no-redact. If it was not made by you on this machine, "
+            "rocmprobe does not know all names to replace. Read the bundle before you send it."
         )
 
 

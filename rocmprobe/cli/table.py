@@ -42,7 +42,7 @@ _maintainers = option_group("For maintainers of a repository of results")
     "--raw",
     default="",
     metavar="URL",
-    help="With --site: the address of the folder of bundles (default: beside the pages).",
+    help="With --site: the address of the folder of bundles (default: next to the pages).",
 )
 @exit_code_command
 def table_command(
@@ -93,7 +93,7 @@ def table_command(
             raise
         raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
     except sqlite3.OperationalError as error:
-        raise BadInput(f"the rows do not fit ({error}); name a folder with more room with TMPDIR") from error
+        raise BadInput(f"the rows do not fit ({error}); set TMPDIR to a folder with more room") from error
     print_stderr(_summary(read))
     if output is not None:
         say(output)
@@ -178,7 +178,7 @@ class _Terminal:
 def _nothing(read: Any) -> str:
     if read.simulated and not read.refused:
         return f"all {read.simulated} results are of simulated machines; add --simulated to read them"
-    return f"no results in {_files(read.files)}; name results.json files, or folders with some below"
+    return f"no results in {_files(read.files)}; name results.json files, or folders that contain them"
 
 
 def _summary(read: Any) -> str:

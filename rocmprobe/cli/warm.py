@@ -28,7 +28,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--shapes", type=_FILE, metavar="FILE",
               help="The convolutions of a program, as recorded by `rocmprobe shapes`.")  # fmt: skip
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
-              help="Results that recommend it (default: reports/recommended/results.json).")  # fmt: skip
+              help="Results with the configuration (default: reports/recommended/results.json).")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
               help="Use this setting of the results, not the recommended one.")  # fmt: skip
 @click.option("--limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",

@@ -60,7 +60,7 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
         from pyarrow import parquet
     except ImportError as error:
         raise BadInput(
-            "--format parquet needs pyarrow; install it with `pip install 'rocmprobe[table]'`, or take csv"
+            "--format parquet needs pyarrow; install it with `pip install 'rocmprobe[table]'`, or use csv"
         ) from error
     kinds = {"problems": pyarrow.int64(), "partial": pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in COLUMNS])
@@ -99,7 +99,8 @@ def _blocks(table: Mapping[str, Any]) -> Iterator[str]:
     )
     yield _more(len(whole) - _ROWS, "row")
     yield from _section(
-        "Machines that differ from equal machines", [_outlier(each) for each in table["outliers"]]
+        "Machines that differ from others with the same GPU and software",
+        [_outlier(each) for each in table["outliers"]],
     )
     yield from _section("What changed", [_change(each) for each in table["changes"]])
 

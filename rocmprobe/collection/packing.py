@@ -36,7 +36,7 @@ from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted, redacted_by_form, redacted_with, users_of_homes
 
-#: Keys of results that come from judging. Another version of rocmprobe can judge the same journal
+#: Keys of results with judgements about the journal. Another version of rocmprobe can judge the same journal
 #: differently.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
 _LASTING = ("date", "partial", "chip", "native_isa", "pci_id", "revision", "files")
@@ -68,7 +68,7 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
     if found.simulated is not None:
         raise BadInput(
             f"{folder}: the journal says that the machine was simulated; only runs on real machines are "
-            "gathered"
+            "accepted"
         )
     if given.exists():
         _check_folder(given, found)
@@ -88,12 +88,12 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
     files[RESULTS] = document(to_json(as_stored(results)))
     about = manifest(results, files, __version__, label)
     if redacted(about) != about:
-        raise BadInput("--label: is the name of a user or a machine; take another, or none")
+        raise BadInput("--label: is the name of a user or a machine; use another label, or none")
     content = pack({**files, MANIFEST: document(about)})
     try:
         return check(content, partial=True), was_redacted
     except Refused as error:
-        raise BadInput(f"{folder}: no repository would take the bundle: {error}") from error
+        raise BadInput(f"{folder}: no repository would accept the bundle: {error}") from error
 
 
 def _check_folder(path: Path, derived: Results) -> None:
@@ -103,7 +103,7 @@ def _check_folder(path: Path, derived: Results) -> None:
     where = _edited(reading.read_json(path, _NO_RUN), derived, older, measured_only=older)
     if where:
         raise BadInput(
-            f"{path}: edited: {where}; where it was written by another rocmprobe, write it again with "
+            f"{path}: edited: {where}; if another version of rocmprobe wrote it, write it again with "
             f"`rocmprobe report {path.parent} --format json`"
         )
 
@@ -179,7 +179,7 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
     except Refused:
         raise
     except Exception as error:
-        # If judging one journal fails, the check of other bundles must go on.
+        # If judging one journal fails, the check of other bundles must continue.
         why = f"{type(error).__name__}: {error}"
         raise Refused(f"{JOURNAL}: cannot be judged ({one_line(why, 120)}); {_AGAIN}") from error
     return Bundle(content, about, right)
@@ -211,7 +211,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
     where = _edited(data, right, older, measured_only=older and accepted)
     if where and older and not _edited(data, right, older, measured_only=True):
         raise Refused(
-            f"judged by rocmprobe {made_by}, and {__version__} judges otherwise ({where}); {_AGAIN}"
+            f"judged by rocmprobe {made_by}, but {__version__} judges differently ({where}); {_AGAIN}"
         )
     if where:
         raise Refused(f"edited: {RESULTS}: {where}")
@@ -277,12 +277,12 @@ def _differences(found: Any, right: Any, older: bool, place: tuple[str, ...]) ->
                 yield f"{_shown((*place, str(key)))} is missing"
     elif isinstance(found, (list, tuple)) and isinstance(right, (list, tuple)):
         if len(found) != len(right):
-            yield f"{_shown(place)} has {len(found)} entries, and {len(right)} by the journal"
+            yield f"{_shown(place)} has {len(found)} entries, but {len(right)} in the journal"
         for number, (one, other) in enumerate(zip(found, right)):
             name = one.get("id", number) if isinstance(one, Mapping) else number
             yield from _differences(one, other, older, (*place, str(name)))
     elif not _same(found, right):
-        yield f"{_shown(place)} is {quoted(found, 60)}, and {quoted(right, 60)} by the journal"
+        yield f"{_shown(place)} is {quoted(found, 60)}, but {quoted(right, 60)} in the journal"
 
 
 def _same(found: Any, right: Any) -> bool:

@@ -225,7 +225,7 @@ def write_site(
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):
-            raise BadInput(f"--{name}: {address!r} is no address that begins with https://")
+            raise BadInput(f"--{name}: {address!r} does not begin with https://")
     if folder.exists() and not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: has files that are not part of a site; name a new folder")
     chips = chip_pages(bundles)

@@ -26,7 +26,7 @@ _DEEPEST_ARCHIVE = 2
 _TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 _ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
 RESULTS, JOURNAL, SAMPLES = "results.json", "journal.jsonl", "samples.jsonl"
-#: Name of the manifest, which lies next to the results in a bundle of `rocmprobe submit`.
+#: Name of the manifest in a bundle of `rocmprobe submit`.
 MANIFEST = "manifest.json"
 _DAMAGED = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,

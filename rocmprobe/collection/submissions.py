@@ -90,7 +90,7 @@ class Answer:
 
 def works(state: str) -> Optional[bool]:
     """Return True if ``state`` proves success, False if it proves failure, else None."""
-    # If the machine died, `_state` has replaced the state with "hang".
+    # An "aborted" case died with the run. For a death of the machine, `_state` returns "hang".
     meaning = state_of(state, RUN_DIED)
     return meaning.works if meaning.learned else None
 
@@ -164,7 +164,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     row = results.setting(setting)
     if verdict in UNJUDGED:
         return None
-    # The verdict "none" leaves the use of the library unknown. Every other verdict decides it.
+    # The verdict "none" does not show whether convolution can use the library. Every other verdict does.
     library = None if verdict == "none" else verdict in NATIVE
     return Recommended(
         verdict, setting, library, row.pytorch_layers if row else (), dict(sorted(env.items())),

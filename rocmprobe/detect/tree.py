@@ -15,7 +15,7 @@ from rocmprobe.model.results import Fact
 LIMIT = 1 << 20
 _MAX_LINKS = 40
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
-#: For a recorded tree: the source of facts that can only be read on the running machine.
+#: Source of facts that a recorded tree cannot contain.
 NOT_LOOKED_UP = "not looked up: --root"
 
 

@@ -38,7 +38,7 @@ from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: Name of a check as the holder of a device lease.
+#: Name of the holder in the device lease of `rocmprobe check`.
 CHECK = "check"
 #: Time limits of a worker as fractions of the budget: for its start, for a first call, for any other call.
 _START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
@@ -48,7 +48,7 @@ _OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
 _TRIED_BYTES = 1 << 16
 #: Number of convolution problems tested in float32, and in each other dtype.
 _FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
-#: Simpler checks that every setting needs, in their order.
+#: Simpler checks that every setting needs, in this order.
 _BELOW = ("copy", "elementwise", "gemm")
 
 
@@ -88,7 +88,9 @@ def _find_temporary_folder() -> None:
         # The environment variable is for the worker and its compilers.
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         return
-    raise CheckOver("unknown", "error", f"no room for temporary files: {failed}; name a folder with TMPDIR")
+    raise CheckOver(
+        "unknown", "error", f"no room for temporary files: {failed}; set TMPDIR to another folder"
+    )
 
 
 def _probe(options: CheckOptions, pipe: Pipe) -> None:
@@ -188,12 +190,12 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
         target = find_targets(before or wanted, machine)[0]
     except NothingToTest as error:
         if before:
-            text = f"{before} of the results is gone: {error}"
+            text = f"{before}, the device of the results, is gone: {error}"
             raise CheckOver("problem", "no-device", text) from error
         raise CheckOver("nothing", "no-device", str(error)) from error
     for_cpu = machine.value("torch.kind") == "cpu"
     if wanted == "auto" and not before and target.device == "cpu" and (machine.gpus or not for_cpu):
-        built = f"torch {machine.value('torch.version')} is built for {'the CPU' if for_cpu else 'one'}"
+        built = f"torch {machine.value('torch.version')} is built for {'the CPU' if for_cpu else 'a GPU'}"
         text = f"no GPU that torch can use, and {built}; --device cpu tests the CPU"
         raise CheckOver("nothing", "no-device", text)
     return target
@@ -251,9 +253,7 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     setting = next(each for each in rows if each.name == name)
     if setting.is_incomplete:
-        raise BadInput(
-            f"--setting {name}: only a run determines this setting; name the results of such a run"
-        )
+        raise BadInput(f"--setting {name}: only a run determines this setting; name results that contain it")
     return setting
 
 

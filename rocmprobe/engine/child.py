@@ -232,7 +232,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
-        # Also signal the child itself, because its group may not exist yet.
+        # Also signal the child itself, because its group can still be missing.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)

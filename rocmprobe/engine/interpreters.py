@@ -80,14 +80,14 @@ def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
 
 def _named(text: str) -> tuple[str, Path]:
     name, equals, rest = text.partition("=")
-    # A path may contain an equals sign.
+    # A path can contain an equals sign.
     if not equals or Path(text).exists() or "/" in name:
         path = Path(os.path.abspath(Path(text).expanduser()))
         return _name_of(path), path
     if not MEMBER_NAME.fullmatch(name):
         raise BadInput(
-            f"--python {text!r}: {name!r} is no name; a name has letters, digits, '.', '_', '+' and '-', at "
-            "most 40, and begins with a letter or a digit"
+            f"--python {text!r}: {name!r} is not a valid name; a name has letters, digits, '.', '_', '+' and "
+            "'-', at most 40, and begins with a letter or a digit"
         )
     return name, Path(os.path.abspath(Path(rest).expanduser()))
 

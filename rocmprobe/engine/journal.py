@@ -238,7 +238,7 @@ class RunState:
             self.progress.pop(found.case, None)
             self.outcomes.pop(found.case, None)
         elif isinstance(found, Resumed):
-            # The reason why cases were blocked may be gone, e.g. because the machine was restarted.
+            # The reason why cases were blocked can be gone, e.g. because the machine was restarted.
             self.wedged.clear()
             self.outcomes = {case: each for case, each in self.outcomes.items() if each.state != "blocked"}
             self.finished, self.boot = None, found.boot
@@ -388,7 +388,7 @@ def run_of(folder: Path) -> Run:
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
             level = quoted(run.options.level)
-            raise BadInput(f"level {level}: no level, or no setting for each device of a run")
+            raise BadInput(f"level {level} is unknown, or a device of the run has no settings")
         return run
 
 

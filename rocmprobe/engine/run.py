@@ -406,11 +406,11 @@ def _label(targets: tuple[Device, ...]) -> str:
 
 def _simulated(machine: Machine, here: Machine) -> Machine:
     own = {
-        name: Fact(here.value(name), "this machine, which stands in for the GPU")
+        name: Fact(here.value(name), "this machine, which computes in place of the GPU")
         for name in ("cpu.name", "cpu.cores")
         if here.value(name) is not None
     }
-    running = Fact(here.value("torch.version"), "the torch that ran in place of the simulated machine's")
+    running = Fact(here.value("torch.version"), "the torch that ran, not the torch of the simulated machine")
     return Machine(machine.gpus, {**machine.facts, **own, "simulation.torch": running}, machine.variables)
 
 

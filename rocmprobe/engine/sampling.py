@@ -43,7 +43,7 @@ class Sampler:
     def start(self) -> None:
         with contextlib.suppress(OSError):
             if self._path.exists():
-                # The run is resumed, and its last line can be incomplete.
+                # The run is resumed, and the last line of the file can be incomplete.
                 with self._path.open("a") as stream:
                     stream.write("\n")
         # Search for devices in a thread, because the search reads files that can block, too.

@@ -58,7 +58,7 @@ TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Seconds without an event after which the journal records that the case waits.
 _SOON = 2.0
 #: Number of pairs of a cold and a warm start, if there is time. Three pairs are enough: if cold and warm
-#: starts were equally fast, the three warm starts would all be faster only once in twenty times.
+#: starts were equally fast, all warm starts would be faster than all cold starts in one of twenty runs.
 START_ROUNDS = 3
 
 
@@ -215,7 +215,7 @@ class Trials:
         cold: list[Outcome] = []
         warm: list[Outcome] = []
         ends = time.monotonic() + self._budgets.starts
-        # Alternate, so that a change of the machine's load affects cold and warm starts alike.
+        # Alternate, so that a change of the machine's load affects cold and warm starts equally.
         while not cold or (len(cold) < START_ROUNDS and time.monotonic() < ends):
             self._end_child()
             # Do not empty the folders in ``caches``, because the purpose of `rocmprobe warm` is to fill them.
@@ -329,7 +329,7 @@ class Trials:
                 if event is None and budget > _SOON:
                     # Measure the CPU time from here, so that it does not include the start of Python.
                     active, waited = active_seconds(child.pid), budget - _SOON
-                    # The journal tells observers that the case waits, even after the run has died.
+                    # Record the wait in the journal, for the progress output and in case the run dies.
                     event = self._awaited(child, phase, waited)
             except EOFError:
                 return self._crashed(child, phase)
@@ -499,7 +499,7 @@ class Trials:
             if absent:
                 state, message, cause = "n/a", absent, None
         elif limits_solvers and self._works_by_default(case) and had_no_solver(state, reading):
-            message = f"{message}; no solver that this setting leaves applies to this problem"
+            message = f"{message}; no solver that this setting allows applies to this problem"
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []

@@ -28,7 +28,7 @@ from rocmprobe.text.reading import json_line
 RESERVE = 1.0
 #: Seconds between two tests whether a starting worker reads files.
 _LOOK = 1.0
-#: Seconds after SIGKILL until a process counts as unkillable, because it is blocked in a driver.
+#: A process counts as unkillable (blocked in a driver) if it exists this many seconds after SIGKILL.
 _GONE_AFTER = 0.5
 #: Largest fraction of the budget that can be used up before this program starts. If a wrapper script starts
 #: this program by exec, the time of the script counts, too.
@@ -131,7 +131,7 @@ class Watchdog:
         left[self._prober] = started(self._prober)
         kill_same(left)
         ends = time.monotonic() + _GONE_AFTER
-        # The guardian removes the folder now, and then ends.
+        # The guardian removes the temporary folder now, and then ends.
         while (left or guardian) and time.monotonic() < ends:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._prober, os.WNOHANG)

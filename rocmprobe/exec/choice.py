@@ -49,7 +49,7 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(
-            f"{RECOMMENDED}: there is no complete run of this machine here, without --only and --skip; "
+            f"{RECOMMENDED}: there is no complete run of this machine (without --only and --skip); "
             "start `rocmprobe run`, or name other results"
         )
     path = path or RECOMMENDED
@@ -57,7 +57,7 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
     if results.simulated and not simulated:
         raise BadInput(
             f"{path}: these results are of the simulated machine {quoted(results.simulated)}, not of this "
-            "one; start `rocmprobe run`, or add --simulated to use them all the same"
+            "one; start `rocmprobe run`, or add --simulated to use them anyway"
         )
     recommended = results.recommendation.configuration if results.recommendation else Configuration()
     return ChosenConfiguration(path, results, _named(path, results, setting) if setting else recommended)
@@ -69,5 +69,5 @@ def _named(path: Path, results: Results, name: str) -> Configuration:
         return of_setting(results, settings[name])
     nearest = difflib.get_close_matches(name, settings, 1, 0) or ["default"]
     raise BadInput(
-        f"--setting: the run of {path} had no setting {quoted(name)}; the nearest is {quoted(nearest[0])}"
+        f"--setting: the run of {path} had no setting {quoted(name)}; similar: {quoted(nearest[0])}"
     )

@@ -209,8 +209,8 @@ def _isolated(options: Sequence[str]) -> str:
         for place, letter in enumerate(word[1:], 2):
             if letter in "IES":
                 return (
-                    f"with its option -{letter} Python does not load rocmprobe's configuration, so nothing "
-                    "was run; leave it out, or write the lines of `rocmprobe env` into the program"
+                    f"with the option -{letter}, Python does not load rocmprobe's configuration, so nothing "
+                    "was run; leave the option out, or write the lines of `rocmprobe env` into the program"
                 )
             if letter in "cm":
                 return ""

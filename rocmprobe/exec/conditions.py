@@ -116,7 +116,7 @@ def conditions(
         if bypass == "always":
             return _bypass_alone()
         raise BadInput(
-            f"{chosen.path}: {chosen.why_none}, so nothing was run; run it directly, "
+            f"{chosen.path}: {chosen.why_none}, so nothing was run; run the program directly, "
             "or under the bypass alone with --bypass always"
         )
     found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)
@@ -129,7 +129,7 @@ def _within(found: Conditions, environment: Environment, path: Path) -> Conditio
     if not Path(python).is_file():
         raise BadInput(
             f"{path}: the recommended environment {environment.name} is not here: there is no {python}; "
-            "run again where it is, or name results of this machine with --profile"
+            "use the machine that has it, or name results of this machine with --profile"
         )
     return replace(
         found,
@@ -155,7 +155,7 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     holds += ["vendor library off"] if off else []
     holds += ["bypass"] if on else []
     holds += [f"{OPTIONS[option]} in PyTorch" for option in setting.pytorch_layers]
-    holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
+    holds += ["GPUs hidden, so the program runs on the CPU"] if setting.device == "cpu" else []
     caches = _caches(results, configuration, setting)
     if caches:
         clean = needs_clean_databases(results, setting)
@@ -181,7 +181,7 @@ def _caches(results: Results, configuration: Configuration, setting: Setting) ->
             return None
         raise BadInput(
             f"{caches.folder}: cannot be made ({error.strerror}), but your own databases and caches are "
-            f"broken; name a folder that you can write to in {VARIABLE}"
+            f"broken; set {VARIABLE} to a folder that you can write to"
         ) from error
     return caches
 

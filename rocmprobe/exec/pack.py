@@ -195,8 +195,8 @@ class OpenPack:
         return (
             f"{self._path}: contains kernels that somebody else compiled ({made.origin.words}, "
             f"{len(made.shapes)} first calls). They would run on this GPU, and in your programs. Checksums "
-            "and tests show that they are whole and compute correctly, not that they are harmless. Add --yes "
-            "if you trust who made it"
+            "and tests show that they are complete and compute correctly, not that they are harmless. Add "
+            "--yes if you trust who made it"
         )
 
     def require_fit(self, on: ConfiguredDevice) -> None:
@@ -204,13 +204,13 @@ class OpenPack:
         origin, here = self.manifest.origin, origin_of(on)
         if origin != here:
             raise BadInput(
-                f"{self._path}: made for {origin.words}; here is {here.words}. A pack fits nothing else: "
-                "make one here with `rocmprobe warm --shapes FILE --pack FILE`"
+                f"{self._path}: made for {origin.words}; here is {here.words}. A pack works only where these "
+                "are equal: make one here with `rocmprobe warm --shapes FILE --pack FILE`"
             )
         if dict(self.manifest.variables) != dict(on.setting.env):
             raise BadInput(
                 f"{self._path}: made under the setting {quoted(self.manifest.setting)} with other variables "
-                f"than {on.setting.name} has; name a setting with the same ones with --setting"
+                f"than those of {on.setting.name}; with --setting, name a setting that has the same variables"
             )
 
     def unpack(self, on: ConfiguredDevice) -> StagedPack:

@@ -48,7 +48,7 @@ from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 #: Setting of the child that tests after a crash or a hang whether the device still responds.
 _CANARY = Setting("default", "as PyTorch comes", "native")
 _CHECK = "start-up"
-_AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
+_AGAIN = "rocmprobe or the machine ended during this call; --retry repeats it"
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def configured_device(
         raise NothingToTest(f"{path}: the setting {name} runs no convolution in MIOpen: nothing to warm")
     if under.caches is None:
         raise BadInput(
-            f"{path}: the setting {name} keeps your own databases and caches; name another --setting, or a "
-            f"folder that you can write to in {VARIABLE}"
+            f"{path}: the setting {name} keeps your own databases and caches; name another --setting, or set "
+            f"{VARIABLE} to a folder that you can write to"
         )
     if not simulated:
         _set_override(results)

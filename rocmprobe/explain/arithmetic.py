@@ -10,15 +10,15 @@ from rocmprobe.explain.inference import Inference, LogContext
 from rocmprobe.knowledge import causes
 
 _GIB = 1024**3
-#: A limit, another process or the desktop explains a failure only if it takes at least this much memory.
+#: A limit, another process or the desktop explains a failure only if it uses or blocks this much memory.
 _NOTICEABLE = 0.25 * _GIB
 #: Maximum memory of a process for its kernels and the runtime. PyTorch does not count this memory.
 _OF_A_PROCESS = 1.0 * _GIB
 #: Free memory of this many times the requested size is enough, even if it is fragmented.
 _AMPLE = 20
-#: A GPU with less memory is part of a processor. The BIOS sets its share of the memory.
+#: A GPU with less memory is part of a processor (APU). The BIOS sets its share of the main memory.
 _SHARE_OF_AN_APU = 3 * _GIB
-#: The LDS of one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
+#: Bytes of LDS for one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
 #: Backend).
 _LDS_BYTES = 65_536
 
@@ -57,7 +57,7 @@ def _what_took(memory: Memory) -> tuple[str, str]:
         limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
         cure = (
             "Raise or remove the limit: `torch.cuda.set_per_process_memory_fraction(1.0)` in the program, "
-            "or its option for it. The GPU has free memory."
+            "or with the program's option. The GPU has free memory."
         )
         return f"{limit}, but {_gib(memory.free)} are free", cure
     if memory.requested and memory.total and memory.requested > memory.total:
@@ -65,7 +65,8 @@ def _what_took(memory: Memory) -> tuple[str, str]:
         return asks, ""
     if memory.requested and memory.free and memory.free > _AMPLE * memory.requested:
         says = (
-            f"{_gib(memory.free)} are free, but {_gib(memory.requested)} were refused: a limit, not the size"
+            f"{_gib(memory.free)} are free, but {_gib(memory.requested)} were refused: a limit is the cause, "
+            "not the size"
         )
         cure = (
             "The GPU has free memory, so a smaller batch does not help. Look for a limit: the program's "
@@ -75,7 +76,7 @@ def _what_took(memory: Memory) -> tuple[str, str]:
         return says, cure
     pieces = memory.reserved or 0.0
     if memory.requested and pieces > max(memory.requested, 0.1 * (memory.total or 0.0)):
-        says = f"{_gib(pieces)} are reserved but unused: the free memory is in pieces"
+        says = f"{_gib(pieces)} are reserved but unused: the free memory is fragmented"
         cure = (
             "Set `PYTORCH_HIP_ALLOC_CONF=garbage_collection_threshold:0.8,max_split_size_mb:256` "
             "(PYTORCH_CUDA_ALLOC_CONF with old torch), call `torch.cuda.empty_cache()` between steps, and "

@@ -30,13 +30,13 @@ class BuildError:
 
 
 _FILES = r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|hip|inc|inl|m|mm|f90|comp|cl|s|S|pyx)"
-#: Source: GCC, Clang, Visual C++, rustc, glslc: how each prints an error in a source file.
+#: An error in a source file. Source: messages of GCC, Clang, Visual C++, rustc, glslc.
 _REFUSED = (
     rf"{_FILES}(?::\d+){{1,2}}: (?:fatal )?error\b|\S:\d+:\d+: fatal error: "
     rf"|{_FILES} ?\(\d+(?:,\d+)?\) ?: (?:fatal )?error C\d{{4}}"
     r"|\berror LNK\d{4}|^error\[E\d{4}\]|shaderc: internal error"
 )
-#: Source: the programs above, GNU ld, LLD, CMake, GNU make.
+#: An error of a build. Source: messages of the programs above, GNU ld, LLD, CMake, GNU make.
 _ERROR = re.compile(
     rf"(?P<refused>{_REFUSED})"
     r"|(?:^|[\s/])(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|nvcc|glslc|ld|ld\.lld|lld|collect2)(?:-\d+|\.exe)?: "
@@ -48,24 +48,24 @@ _ERROR = re.compile(
     r"|package configuration file provided by"
     r"|make(?:\[\d+\])?: \*\*\* No rule|internal compiler error|PrintStackTraceSignalHandler"
 )
-#: CMake names what it misses some lines below "CMake Error at FILE".
+#: CMake names the missing part some lines below "CMake Error at FILE".
 _CMAKE = re.compile(r"^\s*CMake Error")
 _CMAKE_LINES = 16
-#: A compilation while a program runs is no build: MIOpen and HIP (comgr, hiprtc), torch.compile, Triton.
+#: Compilers that run inside a program, not in a build: MIOpen, HIP (comgr, hiprtc), torch.compile, Triton.
 _AT_RUN_TIME = re.compile(r"comgr[-_]\w+|MIOpen\(HIP\)|hiprtc|torchinductor|[\\/]\.triton|miopenStatus")
 _OF_AMD = re.compile(
     r"(?i)\bhip|[_.]hip\b|hipcc|rocm|amdgpu|amdgcn|gfx\d|rocblas|miopen|tensile|amddevicelibs|\brccl"
     r"|composable_kernel|\bck_|migraphx|comgr|\bhsa|/kcl/|\bkcl_|\bdrm_|drivers/gpu/drm"
 )
 
-#: What to do about an error of a build, by its message. ``{name}`` is the name in the message. Source of
-#: each: who prints it.
+#: What to do about an error of a build, by its message. ``{name}`` is the name in the message. The
+#: comment on each entry is its source: the program that prints the message.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # CPython's and Clang's headers
         re.compile(r"Python\.h['\"]? ?(?:file not found|: No such)"),
         "Python's headers are missing: install python3-dev (python3-devel) for the Python of the build.",
     ),
-    (  # Clang, which takes the newest GCC that it finds
+    (  # Clang, which uses the newest GCC that it finds
         re.compile(
             r"'?(?:cmath|cstdlib|cstddef|limits|string|vector|iostream|algorithm|memory|type_traits)'? "
             r"file not found"
@@ -180,7 +180,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "compiler of the same release (/opt/rocm/llvm/bin/clang++, hipcc), `-x hip` for GPU code, and C++17 "
         "or newer. If all this is correct, use the source's release for this ROCm.",
     ),
-    (  # Clang, which takes a .cu file for CUDA
+    (  # Clang, which compiles a .cu file as CUDA
         re.compile(r"unsupported CUDA gpu architecture: gfx"),
         "The build passes the file to Clang as CUDA, not as HIP: use a newer release of the source, and "
         "switch its HIP option on. The target itself is valid.",
@@ -214,7 +214,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "CMake does not find {name}: install its development package, and pass its folder to CMake, e.g. "
         "`-DCMAKE_PREFIX_PATH=/opt/rocm`.",
     ),
-    (  # Clang, which takes the newest GCC that it finds
+    (  # Clang, which uses the newest GCC that it finds
         re.compile(r"(?:cannot find|unable to find library) -lstdc\+\+"),
         "Clang uses the newest GCC's folder, which lacks the C++ library: install libstdc++-N-dev (or g++) "
         "of that number. `clang++ -v` names it as \"Selected GCC installation\".",

@@ -82,8 +82,8 @@ _INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "the board gives it too little address space",
         re.compile(r"BAR \d.*(?:can't assign|failed to assign|no space)|probe of \S+ failed with error -12"),
-        "In the BIOS, switch on Above 4G Decoding and Resizable BAR, and update it. With many cards, try "
-        "fewer. The kernel option `pci=realloc` may help.",
+        "Update the BIOS, and switch on its Above 4G Decoding and Resizable BAR. With many cards, try "
+        "fewer cards. The kernel option `pci=realloc` may help.",
     ),
     (
         "it cannot read the card's own description",
@@ -128,13 +128,13 @@ def gpu_start(context: LogContext) -> Iterator[Inference]:
             return
 
 
-#: What an error of opening /dev/kfd means, and what to do.
+#: Meanings of the errors when a program opens /dev/kfd, and what to do.
 #: Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_chardev.c and kfd_process.c.
 _KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
     (
         re.compile(r"/dev/kfd.{0,80}(?:Invalid argument|EINVAL)"),
-        "/dev/kfd exists but rejects access: its number is not the running driver's, or the driver has no "
-        "GPU",
+        "/dev/kfd exists but rejects access: its device number is not that of the driver, or the driver "
+        "has no GPU",
         {"kfd-missing": 1.0},
         "Compare the first number of `ls -l /dev/kfd` with the line kfd of `cat /proc/devices` on the host. "
         "In an LXC or Proxmox container, the allowed number must be the same. Then run `sudo dmesg | grep "

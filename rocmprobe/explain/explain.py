@@ -48,7 +48,7 @@ _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
 #: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
-#: Groups whose advice is to install software again. This takes long, so the answer puts a check first.
+#: Groups whose advice is to install software again. Installing takes long, so the answer begins with a check.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
@@ -177,7 +177,9 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
             kept.append(sentence)
     if not dropped:
         return advice
-    already = f"{' and '.join(dict.fromkeys(dropped))} is already set and does not help here."
+    dropped = list(dict.fromkeys(dropped))
+    verbs = "is already set and does" if len(dropped) == 1 else "are already set and do"
+    already = f"{' and '.join(dropped)} {verbs} not help here."
     return " ".join((already, *(kept or ["Run `rocmprobe run`: it tries each layer and each setting."])))
 
 
@@ -194,7 +196,7 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
     return found
 
 
-#: Causes outside of ``ANYWHERE`` whose advice is for every GPU.
+#: Causes whose group is not in ``ANYWHERE``, but whose advice is for every GPU.
 _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-package-conflict"))
 #: Layers whose advice concerns AMD's software alone.
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
@@ -475,7 +477,7 @@ def _without_cause(
     if not structure.failed:
         return (
             "Not enough evidence: no line of this log reports a failure.",
-            "Pass the lines where it stops or fails, with those of stderr: `python train.py > log.txt "
+            "Pass the lines where the program stops or fails, and its stderr: `python train.py > log.txt "
             "2>&1`. After a hang or reset of the GPU, add the end of `sudo dmesg`.",
         )
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown

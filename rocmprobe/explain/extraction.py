@@ -175,7 +175,7 @@ _AMD = re.compile(
     r"|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
     r"|AMD-APP\b|AMD Accelerated Parallel"
 )
-#: ``collect_env`` prints these lines on any machine.
+#: ``collect_env`` prints these lines if PyTorch was built without ROCm.
 _NO_AMD = re.compile(
     r"(?:ROCM used to build PyTorch|HIP runtime version|MIOpen runtime version): N/A|hip: None"
 )
@@ -306,7 +306,7 @@ _HARMLESS = re.compile(
     r"|redirects are currently not supported|Error caught was: No module named|Unable to initialize backend"
     r"|enable gfxoff|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
 )
-#: Each harmless message contains one of these words. A log without these words needs no search by line.
+#: Each harmless message contains one of these words. A log without them need not be searched line by line.
 _HARMLESS_WORDS = (
     "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
     "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
@@ -315,7 +315,7 @@ _HARMLESS_WORDS = (
 )  # fmt: skip
 
 
-#: A line that reports an error may name a warning later: "error: unknown warning option".
+#: A line that reports an error can name a warning later: "error: unknown warning option".
 _ERROR_BEFORE = re.compile(r"\berror: ")
 _FAILURE_OF_GPU = re.compile(r"not supported|unable to|no suitable|permission|fail(?:ed|ure)")
 _ERROR_CODE = re.compile(r"\bError \d{3}: |invalid value encountered in cast")
@@ -408,7 +408,7 @@ def _excused(lines: Collection[Line]) -> frozenset[int]:
 _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have \S+ .*incompatible")
 
 
-#: What pip prints after a conflict.
+#: Lines that pip prints after a conflict.
 _PIP = re.compile(
     r"\s*$|Installing|Successfully|Requirement|WARNING|\[notice\]|\S+ \S+ (?:requires|depends)|.*\$ "
 )

@@ -13,7 +13,7 @@ from rocmprobe.knowledge import causes
 from rocmprobe.knowledge.compatibility import Answer
 from rocmprobe.text.log import Line
 
-#: Causes that the program, its packages or its build can have on any vendor's GPU.
+#: Groups of causes that can occur with any vendor's GPU.
 ANYWHERE = frozenset(("program", "outside", "none", "speed", "memory"))
 ENDED = frozenset(("exception", "segv", "abort", "hang"))
 _LONGEST = 100

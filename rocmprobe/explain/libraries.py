@@ -68,7 +68,7 @@ _ABSENT = re.compile(
     r"\blib(?P<other>[\w+-]+)\.so"
     r"|[Ll]oading .?lib(?P<loading>[\w+-]+)\.so[.\d]*.? failed"
 )
-#: Libraries without which everything but a profiler works.
+#: Libraries that only profilers need.
 _SPARE = re.compile(r"libhsa-amd-aqlprofile64")
 _BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object")
 _IN_RELEASE = re.compile(r"/opt/rocm-(\d\.\d[\d.]*)/\S+: cannot open shared object")
@@ -129,8 +129,8 @@ def _absent(line: Line, name: str, number: str) -> Inference:
     if release := _RELEASES.get((name, number.partition(".")[0])):
         remedy = (
             f"lib{name}.so{f'.{number}' if number else ''} belongs to ROCm {release}, for which the program "
-            "was built. Install the program's build for your ROCm (`cat /opt/rocm/.info/version`), or that "
-            "ROCm. If it is installed, set its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
+            "was built. Install the program's build for your ROCm (`cat /opt/rocm/.info/version`), or ROCm "
+            f"{release}. If this ROCm is installed, set its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
         )
         first, second = ("library-path", "runtime-library-missing")
         if name != "amdhip64":  # every installation and every wheel has amdhip64
@@ -144,9 +144,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
 _DLL = re.compile(
     r"(?:Error loading \"[^\"]*[\\/]|Could not find module '(?:[^']*[\\/])?)(?P<name>[\w.-]+\.dll)"
 )
-#: DLLs by the beginning of their names, with their owners and what to do. The C++ runtime is behind most
-#: others. Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's
-#: amdsmi_wrapper.py.
+#: Advice for DLLs that do not load, by the beginnings of their names. If another DLL does not load, the C++
+#: runtime is usually missing. Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages,
+#: amd-smi's amdsmi_wrapper.py.
 _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),
@@ -179,7 +179,7 @@ def absent_dll(context: LogContext) -> Iterator[Inference]:
 
 
 _UNFIT_BINARY = re.compile(r"(/\S+-packages/\S+\.so[.\d]*): undefined symbol")
-#: Packages that are built for one release of torch, from whose index they come.
+#: Packages that fit only one release of torch, and are in the same index as torch.
 _OF_TORCH = re.compile(r"Could not find module '[^']*[/\\]site-packages[/\\](torchaudio|torchvision)[/\\]")
 
 
@@ -375,8 +375,8 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
                 return
             builds = bool(_COMPILER.search(name))
             remedy = (
-                f"The command {name} is missing: check if this release still has it under that name, "
-                "install it, or add its folder to PATH"
+                f"The command {name} is missing: check if the installed release still has a command of this "
+                "name, install the command, or add its folder to PATH"
             ) + (
                 " (ROCm's compilers are in its lib/llvm/bin; HIP_CLANG_PATH sets the folder)."
                 if builds

@@ -24,19 +24,19 @@ from rocmprobe.runtimes.kfd import isa_name
 from rocmprobe.text.log import Log, of_text
 
 EXITS = ("exception", "segv", "abort", "hang", "none")
-#: Keys of a recorded report that are no facts; a file of facts may have them.
+#: Keys of a recorded report that are not facts. A file of facts can contain these keys, too.
 _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
     "log_quality",
 ))  # fmt: skip
-#: Common values of the override. If a runtime names one of these targets, the chip may be another.
+#: Targets that are common overrides. A log that shows one of these targets can come from another chip.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
 
 _VARIABLE = (
     r"(?:HSA|HIP|ROCR|ROC|ROCM|MIOPEN|PYTORCH|TORCH|AMD|ROCBLAS|HIPBLASLT|HIPRTC|HCC|GPU|HSAKMT|TENSILE|OLLAMA"
     r"|AMDGPU|MLIR)_[A-Z0-9_]{2,60}|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD|AMD_SERIALIZE_KERNEL"
 )
-#: NAME=value, "NAME": "value", environ["NAME"] = "value", and NAME value after the words that set one.
+#: NAME=value, "NAME": "value", environ["NAME"] = "value", and NAME value after a command of ``_SETS``.
 _ASSIGNED = re.compile(
     rf"""(?x) (?<![\w$\{{,.-]) (?P<quote>["'`])? (?P<name>(?!\w+_(?:STATUS|ERROR)_){_VARIABLE}) (?:["'`]\]?)?
         (?: (?<!["'`\]]) = | \s?=\s?(?=["']) | (?P<colon>:)\s?(?![A-Z_\d]+[:=]) | (?<=\]) \s?=\s?
@@ -45,7 +45,7 @@ _ASSIGNED = re.compile(
           | (?P<bare>[^\s"'`;&|<>()\],}}]{{1,400}}) )"""
 )
 _TRIGGER = re.compile(r"[A-Z]_[A-Z]|_DEVICES")
-#: A variable in a program's advice is not set.
+#: Words before a variable that a program only recommends. This variable is not set.
 _ADVICE = re.compile(
     r"""(?xi) (?: passing | setting | consider(?:ing)? | try(?:ing)? | us(?:e|ing) | by | with | via
         | please | or | e\.g\. | example | you[ ](?:can|may|should)[ ](?:also[ ])?set | to[ ]set | need[ ]to
@@ -103,7 +103,7 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Excludes the torch for which an extension was built, because that is not the installed torch.
+#: Excludes the version for which an extension was built, because another torch can be installed.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
 #: Most reliable pattern first: output of a program made to print the fact, then incidental output.
 _TORCH_PRINTS = _prints(

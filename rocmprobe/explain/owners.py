@@ -9,7 +9,7 @@ from rocmprobe.explain.extraction import PYTHON, USER
 from rocmprobe.explain.inference import Inference, LogContext, short
 from rocmprobe.explain.situations import WORDS
 
-#: Owners of native frames by symbol or library, and the layer that fails there.
+#: (owner of a native frame, layer that fails, pattern for the frame's symbol or library).
 #: Source: the namespaces of MIOpen, rocBLAS, ROCr, CLR, LLVM, PyTorch and ggml; Linux drivers/gpu/drm.
 _OWNERS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("MIOpen", "miopen-exec", re.compile(r"\bmiopen::|\bmiopen[A-Z]|libMIOpen")),
@@ -72,14 +72,14 @@ def too_large_group(context: LogContext) -> Iterator[Inference]:
             says = f"line {line.number}: a kernel needs more registers or LDS than its group can have"
             remedy = (
                 "Launch the kernel with smaller groups (blocks), or build it with `__launch_bounds__` of "
-                "the actual size. The card is not the cause, nor is the ISA that a status may name."
+                "the actual size. The card and its ISA are not the cause, even if the error names the ISA."
             )
             points = {"outside": 5.0, "override-isa-mismatch": -3.0, "gpu-memory-fault-unexplained": -2.0}
             yield Inference(says, points, "user-code", remedy=remedy)
             return
 
 
-#: Files of HIP that load code objects: an assertion there means that none fits.
+#: HIP files that load code objects. A failed assertion in them means that no code object fits the GPU.
 _CODE_OBJECTS = re.compile(r"hip_(?:code_object|fatbin)\.cpp")
 
 
@@ -92,7 +92,7 @@ def assertion(context: LogContext) -> Iterator[Inference]:
     for who, layer, pattern in _SOURCES if frame else ():
         if frame and pattern.search(frame.text):
             says = f"line {frame.line}: an assertion of {who} failed"
-            # rocm-smi only reads sensors: it says nothing about compute.
+            # rocm-smi only reads sensors, so its failure says nothing about compute.
             points = {"source-build-failure": -2.0} if layer else {"outside": 3.4}
             if _CODE_OBJECTS.search(frame.text):
                 points.update({"arch-not-in-wheel": 2.0, "arch-not-in-rocm-lib": 2.0})
@@ -131,7 +131,7 @@ def compiled_by_another(context: LogContext) -> Iterator[Inference]:
     )  # fmt: skip
 
 
-#: Files of AMD's kernel module outside of the kernel (amdgpu-dkms).
+#: Files of amdgpu-dkms, AMD's kernel module that is built separately from the Linux kernel.
 _KERNEL_MODULE = re.compile(r"/kcl/|\bkcl_\w+\.[ch]|/dkms/amdgpu|amdkcl|\bamd/(?:amdgpu|amdkfd|display)/")
 _CUDA_BUILD = re.compile(
     r"\bnvcc\b|CUDA_HOME|cuda_runtime\.h|cuda\.h\b|-gencode|CUDAExtension|CUDA_TOOLKIT_ROOT_DIR"

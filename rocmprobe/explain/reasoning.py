@@ -46,7 +46,7 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
         yield Inference("the log ends in a warning, and no line reports an error", points)
 
 
-#: Relations that every GPU program depends on, not one library alone.
+#: Relations that affect every GPU program, not only programs that use a certain library.
 _OF_THE_PROGRAM = frozenset(
     {
         "torch-is-for-amd", "torch-has-code", "wheel-has-code", "amd-wheel-has-code", "package-has-code",

@@ -13,7 +13,7 @@ from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure, is_w
 from rocmprobe.explain.inference import ENDED, Inference, LogContext, raised, short
 from rocmprobe.text.log import Line
 
-#: Exceptions that Python code raises about itself, its files and its network.
+#: Exceptions about Python code, files or the network, and not about the GPU.
 #: Source: Python, Built-in Exceptions; requests and urllib3, exceptions; pydantic, ValidationError.
 _PLAIN = frozenset(
     {
@@ -27,12 +27,12 @@ _PLAIN = frozenset(
         "GatedRepoError", "LocalEntryNotFoundError", "ConfigAttributeError", "ScannerError", "BadZipFile",
     }
 )  # fmt: skip
-#: Exceptions that only report that another process or thread failed; the reason stands above them.
+#: Exceptions that only report that another process or thread failed. The log shows the reason earlier.
 _FOLLOWS = re.compile(
     r"CalledProcessError|BrokenPipe|EOFError|ConnectionReset|ConnectionRefused|ChildFailed|ProcessExited|Dead"
     r"|ActorDied|ActorError|WorkerCrashed|RayTaskError|ProcessRaised|SystemExit|InternalTorchDynamo|BackendCompilerFailed"
 )
-#: Packages with their own kernels, so that their exceptions may come from a GPU.
+#: Packages with their own GPU kernels. Their exceptions can report a failure of the GPU.
 OF_GPUS = re.compile(
     r"^(?:triton|vllm|flash_attn|xformers|bitsandbytes|deepspeed|apex|aiter|exllama\w*|auto_gptq|awq|jaxlib?|cupy|"
     r"onnxruntime|migraphx|tensorflow|mamba_ssm|causal_conv1d|llama_cpp\w*|ctranslate2)$"
@@ -45,13 +45,13 @@ _OF_A_STACK = re.compile(
     r"|\bXLA|\bHLO\b|by agent|Tensile"
     r"|bfloat16|hsaco|llvm|ptx|cufft|hipfft|rocfft|curand|cusolver|cusparse|magma|vulkan|\bvk::|ErrorDeviceLost|sycl|\bxpu\b|directml"
 )
-#: Numbers of the system's errors that concern files, the disk or the network.
+#: Error numbers of the operating system for files, the disk or the network.
 #: Source: Linux, errno.h: ENOENT, EACCES, EEXIST, ENOTDIR, EISDIR, ENOSPC, ENAMETOOLONG, ENETUNREACH,
 #: ECONNREFUSED.
 _SYSTEM_ERROR = re.compile(r"\[Errno (?:2|13|17|20|21|28|36|101|111)\](?!.*(?:\.so\b|/dev/))")
 
 
-#: Only torch for CUDA has these files. A program that misses them runs with another torch.
+#: Only torch for CUDA has these files. If a program does not find them, its torch is a different build.
 NO_CUDA_IN_TORCH = re.compile(r"(?:libtorch_cuda\w*|libc10_cuda)\.so: cannot open shared")
 _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
@@ -124,8 +124,8 @@ _OF_OWN_FILE = re.compile(
     r"\((?![^)]{0,300}(?:(?:site|dist)-packages|[\\/]lib[\\/]python|[\\/]Lib[\\/]))[^)]{0,300}\.py\)"
 )
 
-#: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
-#: Source of each: who prints it. No row names torch: which build of it fits depends on the GPU.
+#: (pattern for a Python error, advice). ``{name}`` is the name in the message. Each row's comment gives the
+#: source of the error. No row is for a missing torch, because the right build depends on the GPU.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # PyTorch torch/utils/cpp_extension.py
         re.compile(r"detected CUDA version"),
@@ -279,7 +279,7 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
 
 
-#: Program and process in a line of a system's journal, whose date and host are removed before.
+#: Program and process id in a line of the system's journal. The date and host are already removed.
 #: Source: systemd, journalctl's default format.
 _JOURNAL = re.compile(r"([\w.@-]+)\[\d+\]: ")
 
@@ -297,7 +297,7 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
         or any(_OF_A_STACK.search(line.text) for line in shown if reports_failure(line.text))
     ):
         return None
-    # In the journal of a whole system, nothing says which of the programs is the one that failed.
+    # If a system's journal contains several programs, it does not show which program failed.
     if len({match[1] for line in shown if (match := _JOURNAL.match(line.text))}) > 1:
         return None
     whose = _raiser(structure) or error.package or USER
@@ -312,9 +312,9 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
     )
 
 
-#: Programs that install software, the message with which each refuses, and what to do. Source: pacman and
-#: makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions; apt-pkg; dnf;
-#: uv-resolver; git.
+#: (program that installs software, pattern for its error messages, advice). Source: pacman and makepkg,
+#: lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions; apt-pkg; dnf; uv-resolver;
+#: git.
 _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "apt", re.compile(r"EXPKEYSIG|NO_PUBKEY|signatures? (?:were|couldn't be verified|was) "),
@@ -414,8 +414,8 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "the package manager", re.compile(r"nothing provides .{0,160}needed by"),
         "Search for the missing package. It is in a disabled repository (openSUSE: devel:languages:..., "
-        "Fedora and RHEL: EPEL, CRB), or has another name in this distribution. Another name is a mistake "
-        "in the package that needs it. Do not break the dependency.",
+        "Fedora and RHEL: EPEL, CRB), or has another name in this distribution. If the name differs, the "
+        "package that needs it has a mistake. Do not ignore the dependency.",
     ),
     (
         "uv", re.compile(r"No solution found when resolving"),
@@ -537,7 +537,7 @@ def other_interface(context: LogContext) -> Iterator[Inference]:
                 return
 
 
-#: Packages and messages of the network and of downloads.
+#: Packages that download files, and messages of network errors.
 #: Source: urllib3, requests, httpx, aiohttp and huggingface_hub, their exceptions; OpenSSL.
 _NETWORK_PACKAGES = frozenset(
     ("urllib3", "requests", "httpx", "httpcore", "aiohttp", "huggingface_hub", "hf_xet")
@@ -577,7 +577,7 @@ def network(context: LogContext) -> Iterator[Inference]:
     )  # fmt: skip
 
 
-#: Errors of Python code about its own names, whatever the names are.
+#: Errors about names in Python code. A name such as "cuda_device" does not make them errors of the GPU.
 _OF_PYTHON_ITSELF = re.compile(
     r"AttributeError: .*has no attribute|NameError: name |unexpected keyword argument|required positional"
 )
@@ -599,7 +599,8 @@ def _is_plain(error: Error, raiser: str) -> bool:
         return False
     if error.kind in _PLAIN or "loading state_dict" in error.message:
         return True
-    # Packages raise types of their own for their own faults; torch's RuntimeError may be the GPU's.
+    # A package's own exception class reports an error of the package. RuntimeError can also report a GPU
+    # error.
     return (
         bool(raiser)
         and raiser not in (USER, PYTHON, "torch")
@@ -616,13 +617,13 @@ _EXTENSIONS = re.compile(
 )
 
 
-#: Cython's check of compiled modules, and an import of a name that another version has.
 _NUMPY = re.compile(r"compiled using NumPy 1")
 _NUMPY_REMEDY = "Run `pip install 'numpy<2'`, or install a newer release of the package for NumPy 2."
+#: Errors if versions of packages do not match: a missing name, or a changed size of a NumPy type (Cython).
 _UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 
-#: pip and uv build a package in an environment without torch.
+#: Messages of pip and uv, which build packages in an environment without torch.
 _ISOLATED = re.compile(
     r"declare it as a build dependency|get_requires_for_build|Getting requirements to build wheel"
 )

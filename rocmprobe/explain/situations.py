@@ -38,7 +38,7 @@ _BY_ANSWER = {
     "runtime-knows-chip": ("", "rocm-before-gpu"),
     "rocblas-has-kernels": ("rocblas-holds", ""),
 }
-#: Situations that logs and facts show in the same way.
+#: Patterns of situations, for the text of logs and of facts.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
     "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
@@ -53,7 +53,7 @@ _ABOUT = {
     "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)|RuntimeError: HIP error",
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
 }
-#: Words that are ambiguous in a log, but not in a fact.
+#: Patterns of words that are ambiguous in a log, but not in a fact.
 _STATED = {
     "windows": r"(?i:windows)",
     "container": r"(?i:container)",
@@ -67,12 +67,12 @@ _IN_LOG = {
     "apt": r"have unmet dependencies|^E: |dpkg: error|held broken packages",
     "system-include": r"-isystem[ =]?/usr/include(?![\w/])",
 }
-#: Libraries of ROCm with the number of their interface, and folders of a release.
+#: Names of libraries and folders that contain a ROCm version or the version of a library's interface.
 _OF_A_ROCM = re.compile(
     r"lib(?:amdhip64|hsa-runtime64|rocblas|hipblas|MIOpen|rocm_smi64|roctx64)\.so\.(\d{1,2})\b"
     r"|amdhip64_(\d)\.dll|/rocm-(\d\.\d{1,2})|bitsandbytes_rocm(\d\d)\d?\.",
 )
-#: Devices as programs list them.
+#: Targets in the lists of devices that programs print.
 _LISTED = re.compile(
     r"(?:^ *Name: +|[Dd]evice +\d+ *[:=].{0,80}?|gfx\w+ *[,;] *)\b(gfx[0-9a-f]{3,4})\b", re.M
 )
@@ -112,7 +112,7 @@ _KERNEL_REFUSED = re.compile(r"Failed (?:loading|creating) module:")
 _ENDINGS = ("exception", "segv", "abort", "hang")
 
 #: Patterns for lines of PyTorch's own frames or of MIOpen's log, keyed by situation. The first match counts,
-#: so a transposed convolution stands before a convolution.
+#: so a transposed convolution comes before a convolution.
 _LINES: Mapping[str, re.Pattern[str]] = {
     "transposed-convolution": re.compile(r"conv_transpose[123]d|ConvTranspose[123]d|slow_conv_transpose"),
     "batch-norm": re.compile(r"modules/batchnorm\.py|\bbatch_norm\b|BatchNorm[123]?d?\b|miopen_batch_norm"),
@@ -258,7 +258,7 @@ def _about(facts: Facts, text: str) -> set[str]:
     words |= {word for word, pattern in _STATED.items() if _in(pattern, stated)}
     if facts.true_gfx or facts.effective_gfx:
         words.add("amd")
-    # TensorBoard's lines are in many logs of PyTorch.
+    # Many logs of PyTorch contain lines of TensorBoard, which mention TensorFlow.
     if "torch" in words and not _in(_ABOUT["tensorflow"], stated):
         words.discard("tensorflow")
     if _LINUX.search(facts.os or "") and not _in(_STATED["windows"], stated):

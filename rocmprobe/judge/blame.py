@@ -14,9 +14,8 @@ from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
-#: (cause, layer) keyed by ``Outcome.cause``, for evidence that names nothing more specific. If the Linux
-#: kernel killed the process, the machine's main memory was full: data/causes.toml has a layer for that but no
-#: cause.
+#: (cause, layer) keyed by ``Outcome.cause``, if the evidence names nothing more specific. "oom-kill" means
+#: that the main memory was full. data/causes.toml has a layer for full main memory, but no cause.
 _BY_CAUSE = {
     "out-of-memory": ("vram-oom", "oom"),
     "oom-kill": ("unknown", "oom"),

@@ -22,8 +22,7 @@ _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
 #: A starting worker that uses no CPU time counts as hanging if it has read no file for this many seconds.
 #: Soon after its start, this fraction of the time since the start is enough.
 _READING, _READING_SHARE = 5.0, 0.25
-#: Causes that show that other processes use up the memory of the machine or of the GPU. They are no fault of
-#: the GPU.
+#: Causes of failures for lack of memory, in the machine or on the GPU. They do not prove a fault of the GPU.
 _MEMORY = ("oom-kill", "out-of-memory")
 
 

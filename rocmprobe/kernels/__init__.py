@@ -98,7 +98,7 @@ def convolution(
     has_bias = addresses["bias"] != 0
     prepared = _prepared(name, direction, plain, module.dtype, variant, strides, has_bias, workspace_bytes)
     if prepared is None:
-        raise KernelsUnavailable(f"{name}: the tensors lie too far apart for its kernels")
+        raise KernelsUnavailable(f"{name}: its kernels cannot address tensors of these sizes and strides")
     module.launch(prepared, addresses, stream)
 
 

@@ -153,7 +153,7 @@ def _path(folder: Path, identity: Mapping[str, str]) -> Path:
 
 def _runs(process: int) -> bool:
     if os.name == "nt":
-        # On Windows, os.kill would end the process, whatever the signal.
+        # On Windows, signal 0 is Ctrl-C, so os.kill would interrupt the process.
         return False
     try:
         os.kill(process, 0)

@@ -61,7 +61,8 @@ def hip_target(shown: str, native: str) -> Target:
         return Target(native, effective, f"{native}:xnack-")
     # Code for another ISA can use instructions that the chip lacks, or omit workarounds that it needs.
     raise KernelsUnavailable(
-        f"this GPU is {native}, shown as {effective}: only gfx101x as {OVERRIDE_ISA} is known to load"
+        f"this GPU is {native}, but HIP reports {effective}: the kernels support this only for gfx101x as "
+        f"{OVERRIDE_ISA}"
     )
 
 
@@ -85,13 +86,13 @@ def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     ]
     if not found:
         raise KernelsUnavailable(
-            f"the ISA of the silicon is not known: {nodes} has no GPU, as in WSL and without amdgpu"
+            f"the native ISA of the GPU is unknown: {nodes} lists no GPU (WSL, or no amdgpu driver)"
         )
     slot = _slot(pci_address or "")
     isas = {isa for address, isa in found if _slot(address) == slot} or {isa for _, isa in found}
     if len(isas) > 1:
         raise KernelsUnavailable(
-            f"the ISA of the silicon is not known: {nodes} has {', '.join(sorted(isas))}, and no GPU is at "
+            f"the native ISA of the GPU is unknown: {nodes} lists {', '.join(sorted(isas))}, but no GPU at "
             f"{pci_address or 'a known PCI address'}"
         )
     return isas.pop()

@@ -152,7 +152,7 @@ class Module:
                 self._module = device.modules.load(code)
             except CallFailed as failure:
                 refusal = (
-                    f"the kernels for {target.compiled} do not load on {target.native}, shown as "
+                    f"the kernels for {target.compiled} do not load on {target.native}, reported as "
                     f"{target.effective}"
                 )
                 raise device.failed(failure, refusal) from None
@@ -178,7 +178,8 @@ class Module:
             KernelsUnavailable: if a kernel is missing or must not run, or if a launch fails.
         """
         runtime, index = self.device.runtime, self.device.index
-        # This runs for every convolution, and torch has usually already made the device current.
+        # Check first, because this code runs for every convolution and torch has usually made the device
+        # current.
         try:
             if runtime.is_current(index):
                 self._queue(launches, addresses, stream)

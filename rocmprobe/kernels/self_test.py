@@ -111,7 +111,7 @@ def run_and_record(device: KernelDevice, dtype: str, folder: Optional[Path]) -> 
     Raise KernelsUnavailable if the kernels cannot be compiled or loaded.
     """
     about = identity(device, dtype)
-    # Recorded first, so that a self-test that freezes the machine does not run again.
+    # Record the start first, so that a self-test that freezes the machine does not run again.
     gate.write(folder, about, KernelVerdict("began", process=os.getpid()))
     try:
         found = trial(device, dtype)
@@ -146,7 +146,7 @@ def _fault(
         has_bias="bias" in contents, cap=option.workspace_bytes,
     )  # fmt: skip
     if launches is None:
-        return "it is offered and has no launches"
+        return "the kernel was offered for this problem, but cannot run it"
     item = ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
     buffers = {}

@@ -168,7 +168,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
     row = gpus.target(silicon)
     given = first_applicable(cause(name).advice, situations, silicon)
     if name in (*OF_THE_BUILD, "wrong-torch-build") and row:
-        return f"{given} `rocmprobe install` ranks what there is for {row.gfx}."
+        return f"{given} `rocmprobe install` ranks the builds for {row.gfx}."
     return given
 
 

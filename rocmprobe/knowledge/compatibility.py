@@ -513,7 +513,7 @@ _CHECKS: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
 
 # ---- overrides that are unnecessary, because the installed libraries have code for the chip itself -------
 
-#: Libraries that need compiled code for the chip. MIOpen is not one, because it compiles missing kernels.
+#: Libraries that need compiled code for the chip. MIOpen does not need it, and compiles missing kernels.
 _NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
 
 

@@ -130,9 +130,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
     for number, row in enumerate(rows, 1):
         label = f"{name}: row {number}"
         if not isinstance(row, Mapping) or not re.fullmatch(r"[a-z0-9-]+", str(row.get("id", ""))):
-            raise BadInput(
-                f"{label}: id is missing, or not of small letters, digits and hyphens; give it one"
-            )
+            raise BadInput(f"{label}: id is missing or invalid; use lowercase letters, digits and hyphens")
         label = f"{label} ({row['id']})"
         if row["id"] in found:
             raise BadInput(f"{label}: the id is taken; give it another")

@@ -15,8 +15,8 @@ from rocmprobe.text.tables import table
 
 PciId = Union[str, int]
 
-#: The environment variable that makes the ROCm runtime treat every GPU as one of another ISA. With a number
-#: after the name, as in HSA_OVERRIDE_GFX_VERSION_1, the variable applies to one GPU.
+#: The environment variable that makes the ROCm runtime treat every GPU as a GPU with another ISA. With a
+#: number after the name, as in HSA_OVERRIDE_GFX_VERSION_1, the variable applies to one GPU.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 #: Values that the ROCm thunk accepts (libhsakmt topology.c): sscanf with "%u.%u.%u", and no text after the
 #: last number.
@@ -140,7 +140,7 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
         return ()
     if silicon.gfx[:-2] != code.gfx[:-2]:
         return (
-            f"code for {code.gfx} ({code.family}) has another instruction encoding than "
+            f"code for {code.gfx} ({code.family}) has a different instruction encoding from "
             f"{silicon.gfx} ({silicon.family})",
         )
     tables = _tables()
@@ -154,7 +154,7 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
     """Return True if PyTorch's wheel of these versions has code for a target, or None if unknown."""
-    # Imported here, because this import takes longer than all of this module.
+    # Import late, because this import takes longer than the import of this module.
     from packaging.specifiers import SpecifierSet
 
     row = target(gfx)

@@ -107,7 +107,7 @@ def refuse_foreign(setting: Setting, where: str) -> None:
         ("layer", [option for option in setting.pytorch_layers if option not in OPTIONS]),
     ):
         for name in strange:
-            raise BadInput(f"{where}: settings: {name!r} is no {what} of a setting; run again")
+            raise BadInput(f"{where}: settings: {name!r} is not a {what} of any setting; run again")
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
@@ -119,4 +119,6 @@ def refuse_underived(setting: Setting, where: str) -> None:
     if setting.by_layer:
         refuse_foreign(setting, where)
     elif not setting.env or not are_switches(setting.env):
-        raise BadInput(f"{where}: {setting.name} of these results is not a set of solver switches; run again")
+        raise BadInput(
+            f"{where}: in these results, {setting.name} is not a set of solver switches; run again"
+        )

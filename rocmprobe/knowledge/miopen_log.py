@@ -96,7 +96,7 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
-#: Messages if no solver can run the problem: of Find, by MIOpen version, and of immediate mode.
+#: Messages if no solver can run the problem: two messages of Find, and one message of immediate mode.
 _NO_SOLVER = re.compile(
     "No suitable algorithm was found|cannot be executed due to incorrect params"
     "|Immediate mode Fallback unsuccessful"

@@ -78,7 +78,9 @@ class Option:
     def evidence(self) -> str:
         """Sentences about what is known of the stack on this chip."""
         if self.refused:
-            return f"By published limits it cannot run: {'; '.join(map(_with_source, self.refused))}."
+            return (
+                f"According to published limits, it cannot run: {'; '.join(map(_with_source, self.refused))}."
+            )
         said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
         return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
 

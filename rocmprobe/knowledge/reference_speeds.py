@@ -13,7 +13,7 @@ from rocmprobe.model.roofline import DIRECTIONS_IN
 from rocmprobe.text.tables import table
 
 _MHZ = 1e6
-#: Larger clocks, unit counts and bus widths are invalid. Facts can come from a file that anybody wrote.
+#: Larger clocks, unit counts and bus widths are invalid. Facts can come from an untrusted file.
 _LARGEST = 1e6
 
 

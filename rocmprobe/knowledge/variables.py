@@ -50,8 +50,8 @@ KINDS = {
     "hip-int": "a decimal number",
     "torch-bool": "0 or 1",
     "gfx-version": "MAJOR.MINOR.STEPPING",
-    "devices": "indices or GPU-UUIDs, by comma",
-    "alloc-conf": "option:value, by comma",
+    "devices": "indices or GPU-UUIDs, separated by commas",
+    "alloc-conf": "option:value, separated by commas",
 }
 
 
@@ -167,7 +167,7 @@ def _one_letter_apart(one: str, other: str) -> bool:
 
     Return False if the names differ only in digits.
     """
-    # Other digits are not a misspelling: F2X3 and F3X2 name different kernels.
+    # Different digits are not a misspelling: F2X3 and F3X2 name different kernels.
     if re.sub(r"\d", "", one) == re.sub(r"\d", "", other):
         return False
     if sorted(one) == sorted(other):
@@ -267,7 +267,7 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
             return Label((UNKNOWN,), f"one letter away from a known name{hint}", "", close)
         last = next((last for prefix, last in _table().complete.items() if name.startswith(prefix)), None)
         if last and rocm and rocm <= last:
-            why = "no source code that rocmprobe's catalogue covers reads it"
+            why = "not read by any source code that rocmprobe's catalogue covers"
             return Label((UNKNOWN,), why + hint, "", close)
     return Label((NOT_LISTED,), f"not in rocmprobe's catalogue, which may be incomplete{hint}", "", close)
 
@@ -336,7 +336,7 @@ def _refused_by_miopen(value: str, rocm: Optional[Release]) -> str:
         return ""
     if rocm is not None and rocm < (6, 1):
         return "not a word that this MIOpen knows: silently ignored; use 0 or 1"
-    return "not a word that MIOpen knows: from ROCm 6.1 on calls fail with 'Invalid value for env variable'"
+    return "not a word that MIOpen knows: from ROCm 6.1, calls fail with 'Invalid value for env variable'"
 
 
 def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
@@ -361,7 +361,7 @@ def _refused_option(row: Variable, value: str) -> str:
     for option in filter(None, re.sub(r"\[[^\]]*\]", "list", value).split(",")):
         name, colon, setting = (part.strip() for part in option.partition(":"))
         if not colon or not setting:
-            return f"{name[:40]!r} is not option:value: torch raises at the first allocation"
+            return f"{name[:40]!r} is not option:value: torch raises an error at the first allocation"
         if name not in known:
             return f"unknown option {name[:40]!r}: torch raises an error"
     return ""

@@ -23,9 +23,9 @@ from rocmprobe.text.tables import table
 #: choose Winograd, FFT or a GEMM that rounds partial sums.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
 #: Largest size of a sum of random terms, and of its partial sums, as a multiple of the root mean square of
-#: such sums. Only a few sums in a thousand million are larger.
+#: such sums. Only a few sums in a billion are larger.
 _SPREAD = 6
-#: Integers of the cancelling fill. Each product is too large for float16 to represent exactly, but each
+#: Integers in a ``CancellingFill``. Each product is too large for float16 to represent exactly, but each
 #: operand is exact in bfloat16.
 _BASE, _LARGEST_FACTOR = 128, 16
 #: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
@@ -228,7 +228,9 @@ def judge_float(
             over = f"the limit for sums of {terms} in {dtype} is {largest:.2g}"
             return False, numbers, f"{name} is {numbers[name]:.2g}, {over}"
     if errors.bound_ratio is not None and not errors.bound_ratio <= 1:
-        over = f"an error is {errors.bound_ratio:.2g} times what rounding in {accumulator(dtype)} can cause"
+        over = (
+            f"an error is {errors.bound_ratio:.2g} times the largest rounding error in {accumulator(dtype)}"
+        )
         return False, numbers, over
     return True, numbers, ""
 

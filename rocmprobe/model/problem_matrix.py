@@ -153,7 +153,7 @@ def noncontiguous(problem: Problem) -> Problem:
     return replace(problem, noncontiguous=True)
 
 
-#: Functions that return a variant of a problem, by name, or None if the problem has no such variant.
+#: Functions, keyed by name, that return a variant of a problem, or None if the problem has no such variant.
 VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
     "plain": lambda problem: problem,
     "tail": tail,

@@ -212,7 +212,7 @@ def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
     for each in joined.members:
         # The name is used as a folder next to this file, so it must not be e.g. "../x".
         if not MEMBER_NAME.fullmatch(each.name):
-            raise BadInput(f"{path}: {quoted(each.name)} is no name of an environment; {_DAMAGED}")
+            raise BadInput(f"{path}: {quoted(each.name)} is not a valid name of an environment; {_DAMAGED}")
     return joined
 
 

@@ -197,7 +197,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
         dilation, output_padding, groups, *flags,
     )  # fmt: skip
     if problem.weight_shape != (first, second, *filters):
-        raise BadInput(f"weight: {first} and {second} do not belong to {channels} channels, groups {groups}")
+        raise BadInput(f"weight: {first} and {second} do not match {channels} channels, groups {groups}")
     # parse_problem raises BadInput for sizes that PyTorch would reject.
     return parse_problem(problem.text)
 

@@ -18,8 +18,8 @@ from rocmprobe.process.processes import kill_group
 
 #: Number of bytes of stdout, and of stderr, that are stored by default.
 _KEPT = 1 << 18
-#: Working directory of the program. It is not the user's, because `python -m` imports from the working
-#: directory, which can contain e.g. a json.py.
+#: Working directory of the program. The user's directory can contain e.g. a json.py, and `python -m` would
+#: import this file.
 _ELSEWHERE = "/"
 #: Seconds to wait for the end of a killed process. A process that is blocked in a driver never ends.
 KILLED_AFTER = 1.0
@@ -66,7 +66,7 @@ def run(
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with _starting:
-        # Start the guardian first. Without it, the program would go on if this process is killed.
+        # Start the guardian first. Without it, the program would continue if this process is killed.
         watching = guardian()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -125,15 +125,15 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _kill_running() -> None:
-    # The lock is never released, so that no other thread starts a program that nothing would end. The timeout
-    # is for the case that a start blocks on a dead mount.
+    # Never release the lock. Otherwise another thread could start a program that nothing would kill. The
+    # timeout is for a thread that holds the lock and blocks on a dead mount.
     _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
         kill_group(group)
 
 
 #: Process groups of running programs. They must be killed at exit, because the threads that wait for the
-#: programs just end.
+#: programs end without killing them.
 _running: set[int] = set()
 #: Lock that is held from the start of a program until its group is in ``_running``.
 _starting = threading.Lock()

@@ -58,8 +58,8 @@ class Guardian:
 
 def guardian() -> Guardian:
     """Return the guardian of this process."""
-    # Start only one guardian. A second guardian would be freed for lack of a reference, and would then kill
-    # its groups.
+    # Start only one guardian. Nothing would refer to a second guardian, so Python would free it, and it would
+    # kill its groups.
     with _starting:
         return _started()
 

@@ -28,7 +28,7 @@ def remove_leftovers() -> int:
     try:
         base = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        raise BadInput(f"{error.strerror}; make room there, or name another with TMPDIR") from error
+        raise BadInput(f"{error.strerror}; free space there, or set TMPDIR to another folder") from error
     removed = 0
     for path in base.glob("rocmprobe-*"):
         match = _NAME.fullmatch(path.name)

@@ -16,8 +16,8 @@ def headline(results: Results) -> str:
     name, setting = library(results), results.setting(found.configuration.setting)
     if setting and setting.pytorch_layers:
         others = " and ".join(OPTIONS[option] for option in setting.pytorch_layers[:2] if option in OPTIONS)
-        many = "layers" if len(setting.pytorch_layers) > 2 else others
-        return f"Convolution works in {name}. Give {many} to PyTorch's kernels."
+        many = "other layers" if len(setting.pytorch_layers) > 2 else others
+        return f"Convolution works in {name}. Use PyTorch's kernels for {many}."
     if setting and setting.name == AS_FOUND:
         return "Convolution works here, but only with your environment and databases."
     texts = {
@@ -33,7 +33,7 @@ def headline(results: Results) -> str:
     if found.verdict == "native" and driver_of(results) == "capi":
         return f"Convolution works in {name} itself. PyTorch was not tested."
     if found.verdict == "native" and _something_to_set(results):
-        return f"Convolution works in {name}. Keep the configuration below."
+        return f"Convolution works in {name}. Use the configuration below."
     if found.verdict == "bypass" and _native_fails(results):
         return f"Use rocmprobe's bypass. Every {_dtype(results)} convolution in {name} failed."
     return texts[found.verdict]

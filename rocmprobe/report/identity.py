@@ -109,7 +109,8 @@ def changes_sentence(changes: Changes) -> str:
     counts = [f"{len(changes.of(kind))} {words}" for kind, words in CHANGE_WORDS.items() if changes.of(kind)]
     compared = text.count(changes.compared, "test")
     return (
-        f"{compared} of the run of {text.date(changes.started)} repeated: {', '.join(counts) or 'no change'}"
+        f"{compared} compared with the run of {text.date(changes.started)}: "
+        f"{', '.join(counts) or 'no change'}"
     )
 
 

@@ -102,7 +102,7 @@ _ELEMENTS = {
     "skipped": ("skipped", "pytest.skip"),
     "xfailed": ("skipped", "pytest.xfail"),
 }
-#: Elements that get the full text. Of a skipped test, programs show only the message.
+#: Elements that get the full text. Programs show only the message of a skipped test.
 _WITH_TEXT = ("failure", "error")
 
 

@@ -114,7 +114,7 @@ def require_resident(path: str) -> None:
     On Windows, always raise NotLoaded.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
-        raise NotLoaded(f"{sys.platform} cannot tell whether {path} is loaded")
+        raise NotLoaded(f"on {sys.platform}, rocmprobe cannot check whether {path} is loaded")
     try:
         load(path, os.RTLD_NOLOAD)
     except LoadFailed as failure:

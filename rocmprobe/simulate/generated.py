@@ -42,24 +42,24 @@ _BUGS = (
     PlantedBug("doubled-channel", "the first channel of the result is twice the correct value"),
     PlantedBug(
         "lost-term",
-        "one of the products in every sum is left out: the last tap of the last channel, or of the weights' "
-        "gradient the last position of the last sample",
+        "every sum lacks one product: the last tap of the last channel (in the gradient of the weights: the "
+        "last position of the last sample)",
     ),
-    PlantedBug("zeroed-row", "the last channel is zero, or in the gradient of the weights the last filter"),
+    PlantedBug("zeroed-row", "the last channel (in the gradient of the weights: the last filter) is zero"),
     PlantedBug("doubled-tile", "16 neighbouring elements in the middle are twice the correct values"),
     PlantedBug(
         "wrong-padding-edge", "the padding before the first pixel has that pixel's value instead of zero",
         tokens=("p1",),
     ),
     PlantedBug(
-        "swapped-dilation", "the dilations of the axes are taken in reverse order", tokens=("d1x2",),
+        "swapped-dilation", "the dilations of the axes are used in reverse order", tokens=("d1x2",),
     ),
     PlantedBug(
-        "stale-buffer", "from the second call on, the result is that of the former call of the same shape",
+        "stale-buffer", "from the second call on, the result is that of the previous call of the same shape",
         source="https://github.com/ROCm/MIOpen/pull/3377: kernels that do not write all of their result",
     ),
     PlantedBug(
-        "uncleared-result", "the sums are added to the result of the former call of the same shape",
+        "uncleared-result", "the sums are added to the result of the previous call with the same shape",
         source="https://github.com/ROCm/MIOpen/pull/1104: atomic additions to weights that nobody cleared",
     ),
     PlantedBug("untouched-output", "nothing is written: the result is the old content of its memory"),
@@ -85,8 +85,8 @@ _BUGS = (
     ),
     PlantedBug(
         "transposed-weights",
-        "in the last group the weights are transposed: input and output channels where they are as many, or "
-        "else the last two axes of the filter",
+        "in the last group, the weights are transposed: input and output channels if their numbers are "
+        "equal, else the last two axes of the filter",
         tokens=("g2",),
     ),
     PlantedBug(
@@ -112,7 +112,7 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
     """
     groups = 2 if "g2" in bug.tokens else 1
     taps = 9 if bug.filter == "3x3" else 1
-    # Use different numbers of input and output channels, so that swapping both gives another shape.
+    # Use different numbers of input and output channels, so that swapping the two gives another shape.
     channels = {"c": 4 * groups, "k": 6 * groups}
     batch, side = 2, 4
     if direction == "bwd-weights":
@@ -197,8 +197,8 @@ def _with_faults(name: str, pairs: list[tuple[str, str]]) -> Mapping[str, Any]:
     if name == ALL_FAULTS:
         summary = (
             "every kind of fault in every phase of a child process, each on its own problem; "
-            "faults-PHASE-KIND has only one fault, "
-            f"PHASE one of {', '.join(PHASES)}, KIND one of {', '.join(KINDS)}"
+            "faults-PHASE-KIND has only one fault; "
+            f"PHASE is one of {', '.join(PHASES)}; KIND is one of {', '.join(KINDS)}"
         )
     else:
         summary = f"one problem with {pairs[0][1]} in phase {pairs[0][0]}, and one that is correct"

@@ -191,7 +191,7 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
             raise ValueError(f"{key!r} is not one of {', '.join(known)}")
     for key in ("summary", "source"):
         if not isinstance(data.get(key), str):
-            raise ValueError(f"{key!r} must be there, as text")
+            raise ValueError(f"{key!r} is missing, or is not text")
     origin = f"simulated machine {name}"
 
     def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
@@ -292,7 +292,9 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     if "bug" in row and (fault.effect != "wrong" or fault.operator):
         raise ValueError("fault: 'bug' needs a convolution and the effect 'wrong'")
     if fault.effect == "wrong" and not fault.in_call:
-        raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
+        raise ValueError(
+            f"fault: the effect 'wrong' needs a phase that computes something, not {fault.phase!r}"
+        )
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: 'solver' needs a call of miopen's convolution")
     if (fault.effect == "search") != (fault.seconds > 0):

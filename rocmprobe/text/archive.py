@@ -51,7 +51,7 @@ def check_entries(
         if limit is None:
             raise Unacceptable(f"contains a file called {quoted(name)}; {expected}")
         if name in seen:
-            raise Unacceptable(f"holds {name} more than once")
+            raise Unacceptable(f"contains {name} more than once")
         seen.add(name)
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
@@ -82,5 +82,5 @@ def copy_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: BinaryI
             digest.update(piece)
             target.write(piece)
     if left:
-        raise Unacceptable(f"{entry.filename} has another size than the zip file says")
+        raise Unacceptable(f"{entry.filename} has a different size than the zip file states")
     return digest.hexdigest()

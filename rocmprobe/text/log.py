@@ -55,10 +55,10 @@ _TAGS = re.compile(
     r"(?: [^<>]*)?>|</a>|<(?:a|img|button|svg|path|input) [a-z][\w-]*=[^<>]*>|</(?:button|svg|path)>"
 )
 _BREAK = re.compile(r"(?i)<br\s*/?>|\r|</(?:p|li|tr|div|pre|summary|details|h[1-6])>")
-#: Escapes in a log that is a string in JSON or Python, for line ends, quotes and backslashes.
+#: Escapes for line ends, quotes and backslashes, in a log that is a JSON or Python string.
 _SPELLED_END = re.compile(r"(?:\\r)?\\n")
 _SPELLED_LETTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|033|([\"'\\/tr]))")
-#: A Windows path. In such a path, a backslash and "n" are no line end, but the start of a folder's name.
+#: A Windows path. In such a path, a backslash and "n" are not a line end, but the start of a folder's name.
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:\\(?!\\|n)|[A-Za-z]:\\n[\w .-]*\\")
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})[\w +-]*|`{3,}\s*$")
 

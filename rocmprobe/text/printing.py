@@ -17,7 +17,7 @@ import click
 from rocmprobe.text.plain_text import encodable, message, plain
 
 #: Prefix of a workflow command, which GitHub executes anywhere in a line. The other prefix, ``::``, works
-#: only at the beginning of a line, where lines on stderr have "rocmprobe: ".
+#: only at the beginning of a line, and lines on stderr begin with "rocmprobe: ".
 _COMMAND = re.compile(r"##(?=\[)")
 
 

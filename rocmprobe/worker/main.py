@@ -114,9 +114,9 @@ def import_torch() -> None:
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    # Exclude torch from garbage collection, which would find nothing to free. It would take a tenth of the
-    # import's time, and the same again at the end of the process. In a forked child, it would also copy the
-    # memory that is shared with the server.
+    # Exclude torch from garbage collection, which would find nothing to free. Collection would take a tenth
+    # of the import's time, and as much time at the end of the process. In a forked child, collection would
+    # also copy the memory that is shared with the server.
     gc.disable()
     try:
         importlib.import_module("torch")

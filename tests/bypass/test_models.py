@@ -253,7 +253,7 @@ def test_a_patched_model_keeps_its_arguments_beside_an_installation(model, first
 
 
 def test_what_cannot_be_patched_is_refused():
-    with pytest.raises(TypeError, match=r"patch takes a torch\.nn\.Module, not function"):
+    with pytest.raises(TypeError, match=r"patch requires a torch\.nn\.Module, not function"):
         bypass.patch(lambda x: x)
     scripted = torch.jit.script(nn.Sequential(nn.Conv2d(1, 1, 1)))
     with pytest.raises(TypeError, match="scripted module runs outside of Python"):

@@ -64,7 +64,7 @@ def test_what_changed_is_told_everywhere(made: Run) -> None:
         each.id for each in made.results.findings
     }
     printed = " ".join(made.ended.stdout.split())
-    assert "of the run of 2026-01-02 03:04 UTC repeated: 1 regressed, 1 fixed, 1 missing" in printed
+    assert "compared with the run of 2026-01-02 03:04 UTC: 1 regressed, 1 fixed, 1 missing" in printed
     assert "1 passed (1 expected to fail), 1 failed" in printed
     page = (made.folder / "report.html").read_text("utf-8")
     assert "Changes since the baseline" in page

@@ -179,7 +179,7 @@ def test_no_such_device_is_nothing() -> None:
 def test_a_device_of_the_results_that_is_gone_is_a_problem() -> None:
     answer = check(EXAMPLES / "emulated-gfx1010")
     assert (answer["state"], answer["reason"], answer["code"]) == ("problem", "no-device", 1)
-    assert "cuda:0 of the results is gone" in answer["verdict"]
+    assert "cuda:0, the device of the results, is gone" in answer["verdict"]
 
 
 def test_a_python_without_torch_is_unknown(tmp_path: Path) -> None:

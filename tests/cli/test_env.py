@@ -56,7 +56,7 @@ def test_a_variable_that_no_cache_stores_comes_with_new_caches(
 
     done = cli(*arguments, env={"ROCMPROBE_EXEC_CACHES": "0"})
     assert "CACHE_DIR" not in done.stdout
-    assert "name new folders in TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR" in done.stderr
+    assert "set TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR to new folders" in done.stderr
 
 
 def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
     done = cli("env", path, "--setting", "gemm_only")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"rocmprobe: --setting: the run of {path} had no setting 'gemm_only'; the nearest is 'gemm-only'\n"
+        f"rocmprobe: --setting: the run of {path} had no setting 'gemm_only'; similar: 'gemm-only'\n"
     )
 
 

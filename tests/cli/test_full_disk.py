@@ -55,7 +55,7 @@ def test_no_temporary_folder_is_one_clear_line(tmp_path: Path) -> None:
     done = limited(0, "run", "--out", tmp_path / "out", *asked(tmp_path))
     assert done.returncode == 2
     assert done.stderr.startswith("rocmprobe: No usable temporary directory found in ")
-    assert done.stderr.endswith("; make room there, or name another with TMPDIR\n")
+    assert done.stderr.endswith("; free space there, or set TMPDIR to another folder\n")
     assert not (tmp_path / "out").exists()
 
 
@@ -78,8 +78,8 @@ def test_no_room_in_mid_run_ends_it_in_order(tmp_path: Path, whole: Run, settled
     assert done.returncode == 5, done.stderr
     kept = kinds(folder).count("outcome")
     assert done.stderr == (
-        f"rocmprobe: {folder}: cannot be written any more (File too large); {kept} outcomes are kept, make "
-        f"room and go on with `rocmprobe run --resume {folder}`\n"
+        f"rocmprobe: {folder}: cannot be written any more (File too large); {kept} outcomes are kept; free "
+        f"space and continue with `rocmprobe run --resume {folder}`\n"
     )
     if settled:
         # By then there is room for the results.

@@ -232,7 +232,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "no fact": ("'gppu' is not a fact", ("--fact", "gppu=RX 5700")),
     "unknown stack": ("no stack 'rocm9'; there are official-", ("--fact", "gpu=RX 5700", "--stack", "rocm9")),
     "stack of another chip": (
-        "is not for Linux; those that are: ", ("--fact", "gpu=RX 5700", "--stack", "ml-gfx906"),
+        "is not for Linux; suitable stacks: ", ("--fact", "gpu=RX 5700", "--stack", "ml-gfx906"),
     ),
     "two machines": ("leave out --facts and --fact", ("--simulate", "bn-dead", "--fact", "gpu=RX 5700")),
     "unknown machine": ("no machine 'x'", ("--simulate", "x")),

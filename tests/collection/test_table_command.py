@@ -142,7 +142,7 @@ def test_parquet_without_its_library_is_one_line(tmp_path: Path) -> None:
     assert shown.returncode == 2
     assert shown.stderr.splitlines() == [
         "rocmprobe: --format parquet needs pyarrow; install it with `pip install 'rocmprobe[table]'`, "
-        "or take csv"
+        "or use csv"
     ]
     assert not (tmp_path / "rows.parquet").exists()
 
@@ -195,4 +195,4 @@ def test_nothing_is_left_behind_and_a_full_disk_is_one_line(
         main(["table", str(tmp_path / "many"), "--format", "json"])
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("rocmprobe: the rows do not fit (database or disk is full); name a folder")
+    assert line.startswith("rocmprobe: the rows do not fit (database or disk is full); set TMPDIR to")

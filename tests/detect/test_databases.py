@@ -80,7 +80,7 @@ def test_wheel_with_databases_inside_the_library(build):
     fact = build.detect().facts["miopen.find_db"]
     assert fact.value is None
     assert fact.source == (
-        "torch/share/miopen/db: no databases; wheels for ROCm 4.2 to 5.4 have some inside the library"
+        "torch/share/miopen/db: no databases; wheels for ROCm 4.2 to 5.4 have databases inside the library"
     )
 
 
@@ -96,7 +96,10 @@ def test_no_miopen_or_no_gpu(build):
     assert build.detect().facts["miopen.find_db"].source == "no libMIOpen is installed"
     system(build)
     build.file(f"{DB}/gfx1030_36.HIP.fdb.txt", "")
-    assert build.detect().facts["miopen.find_db"].source == "no AMD GPU of known ISA and size"
+    assert (
+        build.detect().facts["miopen.find_db"].source
+        == "no AMD GPU with known ISA and number of compute units"
+    )
 
 
 def test_folders_of_the_user(build):

@@ -70,7 +70,7 @@ def test_what_rocminfo_and_rocm_smi_tell(installed):
     # What rocminfo does not tell is said.
     facts = installed("rocminfo", printing(LOADED[: LOADED.index("Chip ID")]))
     (line,) = facts["rocminfo.not_learned"].value
-    assert line.startswith("not learned from rocminfo of gfx1030: PCI id")
+    assert line.startswith("rocminfo's entry for gfx1030 lacks PCI id")
 
     # ROCm smi that works though it exits with 2.
     facts = installed("rocm-smi", printing('{"card0": {"Device ID": "0x731f"}}') + "\nexit 2")

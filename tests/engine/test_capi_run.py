@@ -144,12 +144,12 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     assert of(done, "batch-norm").state == "error"
     assert "under any of" not in recommendation.sentence
     assert (
-        "Batch norm fails there: a model with batch norm needs PyTorch's own kernels"
+        "Batch norm fails in MIOpen: a model with batch norm needs PyTorch's own kernels"
         in recommendation.sentence
     )
     convolution, batch_norm = recommendation.configuration.layers
     assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, correct"
-    assert batch_norm.startswith("batch norm: fails in MIOpen. Use PyTorch's own kernels, which were not")
+    assert batch_norm.startswith("batch norm: fails in MIOpen. Use PyTorch's own kernels (not available in")
 
 
 @pytest.mark.thorough

@@ -202,7 +202,7 @@ def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons:
     assert "in the environment right" in ended.stderr
     assert "warning" not in ended.stderr
     other = rocmprobe(*profile, sys.executable, "-c", "pass")
-    assert f"warning: {sys.executable} runs this, not the environment right" in other.stderr
+    assert f"warning: {sys.executable} runs this, not the recommended environment right" in other.stderr
 
 
 def test_env_names_the_interpreter_by_its_path_here(three: Run, pythons: Path, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_single_environment_is_an_ordinary_run(pythons: Path, tmp_path: Path) 
     [
         (("nowhere",), "no such file"),
         (("a=/usr/bin/env", "a=/bin/sh"), "two environments are named 'a'"),
-        (("a b=/usr/bin/python3",), "'a b' is no name"),
+        (("a b=/usr/bin/python3",), "'a b' is not a valid name"),
         (("/bin/true",), "no Python that can be used"),
     ],
 )

@@ -198,7 +198,7 @@ def test_one_finding_names_the_faulty_ones(runs: Mapping[str, Run]) -> None:
         f"2 of MIOpen's 3 applicable solvers fail: {WINOGRAD} computes wrong numbers, {OCL} crashes"
     )
     assert found.severity == "warning"
-    assert "With it, every tested convolution is correct" in found.advice
+    assert "With this setting, every tested convolution is correct" in found.advice
     assert "there is another fault, too" in finding(runs["all the same"], "faulty-solvers").advice
     assert "No set of switches" in finding(runs["none left"], "faulty-solvers").advice
     assert finding(runs["in vain"], "faulty-solvers") is None
@@ -324,7 +324,7 @@ def test_a_family_that_is_left_without_a_solver_is_an_error_that_is_explained(tm
     failed = done.of("winograd-only")
     assert (failed.state, failed.cause) == ("error", "miopen-status")
     assert failed.evidence[0] == (
-        "RuntimeError: miopenStatusUnknownError; no solver that this setting leaves applies to this problem"
+        "RuntimeError: miopenStatusUnknownError; no solver that this setting allows applies to this problem"
     )
     assert done.results.findings == ()
     assert done.results.recommendation is not None

@@ -65,4 +65,4 @@ def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Pa
 def test_one_device_has_one_process(tmp_path: Path) -> None:
     found = run(tmp_path / "out", "--device", "cpu", "--only", "copy", "-n", "3")
     assert workers(found.folder) == 1
-    assert "-n 3 is more than the devices: one process tests each device" in found.ended.stdout
+    assert "-n 3 is more than the number of devices: one process tests each device" in found.ended.stdout

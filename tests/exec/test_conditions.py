@@ -110,7 +110,7 @@ def test_a_recommendation_of_the_cpu_hides_the_gpus(tmp_path: Path) -> None:
         tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES"
     )
     assert (done.returncode, done.stdout) == (0, "-1 -1\n")
-    assert "GPUs hidden, so it runs on the CPU" in done.stderr
+    assert "GPUs hidden, so the program runs on the CPU" in done.stderr
 
 
 def test_the_card_that_the_results_are_about_is_left_alone(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
     done = executed(tmp_path, "--profile", path, "--setting", "vendor_off", *command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"rocmprobe: --setting: the run of {path} had no setting 'vendor_off'; the nearest is 'vendor-off'\n"
+        f"rocmprobe: --setting: the run of {path} had no setting 'vendor_off'; similar: 'vendor-off'\n"
     )
 
 
@@ -248,7 +248,7 @@ def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path)
     own["XDG_CACHE_HOME"] = str(tmp_path / "file")
     done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "name a folder that you can write to in ROCMPROBE_EXEC_CACHES" in done.stderr
+    assert "set ROCMPROBE_EXEC_CACHES to a folder that you can write to" in done.stderr
 
 
 def test_a_run_is_not_asked_under_a_configuration(tmp_path: Path) -> None:

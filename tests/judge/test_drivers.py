@@ -64,7 +64,8 @@ def test_what_one_driver_fails_and_the_other_computes():
     assert "driver-torch" not in found
     evidence = "\n".join(found["native-convolution"].evidence)
     assert (
-        "6 of 6 tests that ran both ways also fail without PyTorch: the fault is in MIOpen itself" in evidence
+        "of 6 tests that ran with and without PyTorch, 6 fail in both cases: the fault is in MIOpen itself"
+        in evidence
     )
     assert f"/capi/default/convolution/{FP32}/fwd" in evidence
 
@@ -110,13 +111,13 @@ def test_capi_alone_with_a_part_broken():
     assert (recommendation.verdict, recommendation.configuration.setting) == ("native", "default")
     assert recommendation.sentence == (
         "Native convolution works: MIOpen gives correct results on all float32 problems tested. "
-        "Batch norm fails there: "
-        "a model with batch norm needs PyTorch's own kernels for it, which were not available here. "
+        "Batch norm fails in MIOpen: "
+        "a model with batch norm needs PyTorch's own kernels for it (not available in this run). "
         "Tested on MIOpen itself, without PyTorch."
     )
     assert recommendation.configuration.layers == (
         "convolution: MIOpen unchanged, correct",
-        "batch norm: fails in MIOpen. Use PyTorch's own kernels, which were not available here: "
+        "batch norm: fails in MIOpen. Use PyTorch's own kernels (not available in this run): "
         '`rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")`',
     )
     assert recommendation.verify
@@ -127,7 +128,7 @@ def test_capi_alone_with_a_part_broken():
     assert recommendation.verdict == "native-with-settings"
     assert recommendation.configuration.setting == "gemm-only"
     assert recommendation.configuration.env
-    sentence = "MIOpen gives correct results with the setting “gemm-only”. Batch norm fails there"
+    sentence = "MIOpen gives correct results with the setting “gemm-only”. Batch norm fails in MIOpen"
     assert sentence in recommendation.sentence
     assert recommendation.configuration.layers[0].startswith("convolution: MIOpen with MIOPEN_DEBUG_CONV_")
 

@@ -312,7 +312,7 @@ READY = {
         (
             {"rocminfo__state": "no-wsl-adapter"},
             "finds no GPU in this WSL",
-            "RDNA2: Not listed; owners report",
+            "RDNA2: Not in librocdxg's list",
         ),
     ],
 )

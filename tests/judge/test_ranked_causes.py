@@ -266,7 +266,7 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
     def test_a_group_is_the_answer_where_its_causes_look_alike(self):
         found = answer(NO_FUNCTION)
         assert (found.group.name, found.group.score >= 0.7) == ("no-code", True)
-        assert found.summary.startswith("Perhaps: Something has no code for this chip")
+        assert found.summary.startswith("Perhaps: A program or library has no code for this chip")
 
         # "Not known" stands above guesses that are less probable, and nowhere else.
         assert answer("epoch 1, loss 0.3").causes == ()

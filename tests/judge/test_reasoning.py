@@ -768,7 +768,7 @@ class TestSayingLess:
         ("text", "words"),
         [
             ("DKMS make.log for amdgpu-6.7.0 for kernel 6.6.13+bpo-amd64\nmake[1]: *** [Makefile:52] Error 2",
-             "Kernel module"),
+             "Kernel driver and ROCm do not match"),
             ("CMake Error at /opt/rocm/lib/cmake/hip/hip-config.cmake:80 (message):\n  but not all the files "
              "it references.", "link with the expected name"),
             ("Can't locate File/Which.pm in @INC (you may need to install the File::Which module)",

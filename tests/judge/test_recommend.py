@@ -428,13 +428,13 @@ class TestConfiguration:
         # A layer that fails beside native convolution is run without the library.
         recommendation = recommend(run({"default/lstm/*": "error"}))
         assert recommendation.sentence.endswith(
-            "It needs no change, but LSTM fails in MIOpen: see the configuration."
+            "Convolution needs no change, but LSTM fails in MIOpen: see the configuration."
         )
         found = recommendation.configuration
         assert found.setting == "default"
         assert found.layers == (
-            "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, "
-            "or send only this layer to PyTorch's own kernels: "
+            "LSTM fails in MIOpen: use `with torch.backends.cudnn.flags(enabled=False):` for failing layers, "
+            "or send only them to PyTorch's own kernels: "
             '`rocmprobe.bypass.install(convolution="native", rnn="pytorch")`',
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
@@ -467,7 +467,7 @@ class TestConfiguration:
         for results, named in ((broken, True), (run(wanted="all"), False)):
             recommended = judge(results).recommendation
             assert recommended is not None
-            assert any("Clean databases" in line for line in recommended.configuration.layers) is named
+            assert any("clean databases" in line for line in recommended.configuration.layers) is named
 
 
 def test_confidence_names_what_was_not_learned():

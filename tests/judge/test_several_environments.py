@@ -119,7 +119,7 @@ def test_a_joined_run_that_recommends_none_names_its_runs(tmp_path: Path) -> Non
 def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, one=run(), two=run())
     path.write_text(path.read_text().replace('"one"', json.dumps(name)))
-    with pytest.raises(BadInput, match="is no name of an environment; the file is damaged"):
+    with pytest.raises(BadInput, match="is not a valid name of an environment; the file is damaged"):
         read_joined(path)
 
 

@@ -117,7 +117,8 @@ def test_cause(outcomes: tuple[Outcome, ...], cause: str) -> None:
         ("", "Run with --settings no-faulty-solvers"),
         (
             "pass",
-            "MIOPEN_DEBUG_CONV_FFT=0 switches it off. With it, every tested convolution is correct.",
+            "MIOPEN_DEBUG_CONV_FFT=0 switches it off. With this setting, every tested convolution is "
+            "correct.",
         ),
         ("wrong", "convolution still fails"),
         ("n/a", "was not tested"),

@@ -108,7 +108,7 @@ def test_heat_counts_for_its_while() -> None:
     assert set(found(seen)) == {"weak-fan"}
     assert set(found(from_json(DeviceTelemetry, to_json(seen)))) == {"weak-fan"}
     told = found(seen)["weak-fan"].evidence[-1]
-    assert told.endswith(f"7201 samples, of which {len(seen.seconds)} were kept and are counted here")
+    assert told.endswith(f"7201 samples; only the {len(seen.seconds)} saved samples are counted here")
 
     # Peaks that fall on the moments that are kept are no stretch.
     readings = [STILL if number % 24 == 0 else COOL for number in range(7200)]

@@ -117,7 +117,7 @@ def test_code_is_compiled_once(python, tmp_path):
 
 def test_a_call_that_fails_is_the_reason_and_leaves_no_error_behind(python):
     faults = {
-        "hipModuleLoadData=status:209": "do not load on gfx1010, shown as gfx1010: hipModuleLoadData: ",
+        "hipModuleLoadData=status:209": "do not load on gfx1010, reported as gfx1010: hipModuleLoadData: ",
         "hipModuleGetFunction=status:500": "hipModuleGetFunction: hipErrorNotFound (500)",
         "hipModuleLaunchKernel=status:719": "hipModuleLaunchKernel: hipErrorLaunchFailure (719)",
         "hiprtcCreateProgram=status:3": "hiprtcCreateProgram: ",
@@ -170,9 +170,9 @@ def test_a_kernel_that_spills_is_refused_by_name(python):
 @pytest.mark.parametrize(
     ("isa", "silicon", "reason"),
     [
-        ("gfx1030", (100301,), "this GPU is gfx1031, shown as gfx1030"),
-        ("gfx1100", (100100,), "this GPU is gfx1010, shown as gfx1100"),
-        ("gfx1030", (), "has no GPU, as in WSL"),
+        ("gfx1030", (100301,), "this GPU is gfx1031, but HIP reports gfx1030"),
+        ("gfx1100", (100100,), "this GPU is gfx1010, but HIP reports gfx1100"),
+        ("gfx1030", (), "lists no GPU (WSL"),
     ],
 )
 def test_silicon_that_is_not_known_to_take_the_code_is_refused(python, isa, silicon, reason):

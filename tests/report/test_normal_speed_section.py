@@ -63,7 +63,7 @@ def test_a_slow_one_says_by_how_much_and_why(tmp_path):
     results = run(timings={**FAST, "gemm_flops": 1e12})
     page = render(results, tmp_path / "page").html
     assert "<td>slow</td><td>1 TFLOP/s</td><td>13 % of 7.95 TFLOP/s</td><td>60 to 73 % (RX 5700 XT," in page
-    assert "One speed is slow. What usually explains it, and was seen in this run:" in page
+    assert "One speed is slow. This run saw these usual causes:" in page
     assert "rocBLAS has no tuned kernels for this chip" in page
     assert "<code>PYTORCH_TUNABLEOP_ENABLED=1</code>" in page
 

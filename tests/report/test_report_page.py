@@ -320,9 +320,9 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
         (("pass", "n/a", "wrong"), "everything up to Copy works; GEMM is the first layer that fails."),
         (
             ("pass", None, "skipped", "hang"),
-            "Copy works; im2col fails. No result below it: Elementwise, GEMM.",
+            "Copy works; im2col fails. Lower layers without a result: Elementwise, GEMM.",
         ),
-        ((None, "probe-error", "wrong"), "GEMM fails. No result below it: Copy, Elementwise."),
+        ((None, "probe-error", "wrong"), "GEMM fails. Lower layers without a result: Copy, Elementwise."),
         (("pass", "pass", "n/a"), "every layer that applies works."),
         (("pass", None), "no layer fails, but not every layer could be tested."),
     ],

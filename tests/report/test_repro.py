@@ -580,8 +580,8 @@ class TestDriverLine:
             ("default", "batch-norm", "miopen", "MIOpenDriver bnorm "),
             ("default", "gemm", "miopen", "no MIOpenDriver line: this check does not call MIOpen"),
             ("vendor-off", "convolution", "miopen", "no MIOpenDriver line: under this setting"),
-            ("cpu", "convolution", "miopen", "no MIOpenDriver line: what runs here is not MIOpen"),
-            ("default", "convolution", "cudnn", "no MIOpenDriver line: what runs here is not MIOpen"),
+            ("cpu", "convolution", "miopen", "no MIOpenDriver line: MIOpen does not run here"),
+            ("default", "convolution", "cudnn", "no MIOpenDriver line: MIOpen does not run here"),
         ],
     )
     def test_it_ends_the_reproduction(self, setting: str, check: str, backend: str, last: str) -> None:

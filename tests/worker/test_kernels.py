@@ -47,7 +47,9 @@ def test_attention_is_right_on_this_cpu(check: str) -> None:
 
 @with_attention
 def test_a_backend_that_is_not_there_is_not_applicable_with_what_pytorch_says() -> None:
-    with pytest.raises(NotApplicable, match=r"no such backend for float32 here: No (viable|available)"):
+    with pytest.raises(
+        NotApplicable, match=r"this backend is not available for float32 here: No (viable|available)"
+    ):
         ask("attention-efficient")
 
 
@@ -130,11 +132,11 @@ def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPa
 
 def test_kernels_that_cannot_be_used_are_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:
     def tried(device: Any, dtype: str) -> SelfTest:
-        raise KernelsUnavailable("the ISA of the silicon is not known")
+        raise KernelsUnavailable("the native ISA of the GPU is unknown")
 
     monkeypatch.setattr(own_kernels, "tried", tried)
     asks = asked("float16")
-    with pytest.raises(NotApplicable, match="the ISA of the silicon is not known"):
+    with pytest.raises(NotApplicable, match="the native ISA of the GPU is unknown"):
         CHECKS["kernel"].function(replace(asks, backend=AsAGpu(asks.backend)))
 
 
@@ -213,7 +215,7 @@ def test_inductor_for_real_and_without_a_compiler(tmp_path: Path) -> None:
     asked = ("--device", "cpu", "--settings", "default,", "--only", "inductor")
     found = run(tmp_path / "with", *asked).outcomes[INDUCTOR]
     if found.state == "n/a":
-        assert any(words in found.evidence[0] for words in ("no working C++ compiler", "compiles nothing"))
+        assert any(words in found.evidence[0] for words in ("no working C++ compiler", "cannot compile"))
         return
     assert found.state == "pass"
     assert found.numerics["max_error"] <= found.numerics["max_error_limit"]

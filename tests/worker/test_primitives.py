@@ -199,8 +199,8 @@ def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
     assert recommendation is not None
     assert recommendation.verdict == "native"
     assert recommendation.configuration.layers == (
-        "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, or send "
-        "only this layer to PyTorch's own kernels: "
+        "LSTM fails in MIOpen: use `with torch.backends.cudnn.flags(enabled=False):` for failing layers, "
+        "or send only them to PyTorch's own kernels: "
         '`rocmprobe.bypass.install(convolution="native", rnn="pytorch")`',
     )
 

@@ -15,7 +15,7 @@ from rocmprobe.runtimes.calls import INT, SIZE, releasing
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
-#: Names of the algorithms, keyed by number (miopenConvAlgorithm_t). Only bwd-data has the algorithm 4.
+#: Names of the algorithms, keyed by number (miopenConvAlgorithm_t). Only bwd-data has algorithm 4.
 ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 4: "TransposeGEMM", 5: "ImplicitGEMM"}
 _MOST_SOLUTIONS = 64
 

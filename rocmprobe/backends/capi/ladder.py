@@ -176,7 +176,9 @@ class CapiChecks:
             )
         if problem.flops > 2 * MOST_PRODUCTS:
             products = problem.flops // 2
-            raise NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")
+            raise NotApplicable(
+                f"{products:.2g} multiplications are too many for the reference in plain Python"
+            )
         fill = exact_fill(problem.dtype, problem.terms(direction), TRANSFORMS)
         inputs = reference.operands(problem, direction, fill)
         lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
@@ -391,7 +393,7 @@ def _compare(
     return replace(step, numerics=numerics)
 
 
-#: (solution, MIOpen's number of its solver or None if unknown, function that runs the solution).
+#: (solution, number of its solver in MIOpen or None if unknown, function that runs the solution).
 _Run = Iterator[tuple[Found, Optional[int], Callable[[], None]]]
 
 

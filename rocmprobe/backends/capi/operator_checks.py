@@ -52,7 +52,7 @@ _ROWS_APART, _CHANNELS_APART = (96, 32, 8, 1), (75, 25, 5, 1)
 #: value after the call.
 _FILLER = 9
 _FUNCTIONS: Mapping[str, Callable[[Any, Any], float]] = {"add": add, "mul": mul, "min": min, "max": max}
-#: Shapes of the second operand that MIOpen broadcasts.
+#: Shapes of the second operand. MIOpen broadcasts the smaller shapes.
 _SECOND = {
     "equal shapes": _SHAPE, "per channel": (1, 3, 1, 1), "per position": (1, 1, 4, 5), "scalar": (1, 1, 1, 1),
 }  # fmt: skip

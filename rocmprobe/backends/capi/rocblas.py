@@ -92,7 +92,7 @@ class Rocblas:
                 n,
             )
             return
-        # Sum half-precision products in float32, as PyTorch requests it.
+        # Sum half-precision products in float32, like PyTorch.
         kind = _DATATYPES[dtype]
         single, none = ctypes.c_float(1), ctypes.c_float(0)
         self.library.call(

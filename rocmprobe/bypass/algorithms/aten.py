@@ -46,8 +46,8 @@ class Aten(Algorithm):
         # For a pointwise convolution, PyTorch uses the image itself as columns.
         columns = 0 if plain.is_pointwise() else plain.channels * plain.taps * windows
         sides = plain.batch * (plain.channels * prod(plain.image) + plain.filters * windows)
-        # The results count as workspace, because PyTorch allocates its own results. Operands count if they
-        # are copied to make them contiguous.
+        # The results count as workspace, because PyTorch allocates new tensors for them. Operands count,
+        # because PyTorch can need contiguous copies of them.
         workspace = (samples * columns + 2 * sides + 2 * plain.filters * plain.depth) * operands.size
         if workspace > cap:
             return None
@@ -81,7 +81,7 @@ class Aten(Algorithm):
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        # ``image`` receives the result. PyTorch reads only the sizes of ``image``.
+        # ``image`` is not filled yet, but PyTorch reads only its sizes.
         found, _, _ = _backward(plain, gradient, image, weight, [True, False, False])
         if bias is None:
             _become(image, found)
@@ -121,7 +121,7 @@ def _has_full_feature(plain: Geometry) -> bool:
 def _with_contiguous_strides(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape."""
     # PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension has size 1,
-    # a contiguous tensor can have strides that PyTorch takes for channels-last.
+    # a contiguous tensor can have strides that PyTorch interprets as channels-last.
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor
     return tensor.contiguous().view(-1).view(tensor.shape)

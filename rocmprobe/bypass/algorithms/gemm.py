@@ -67,7 +67,7 @@ def multiply(
 ) -> None:
     """Compute ``out[g] = left[g] @ right[g] + bias[g]``. ``bias`` is ``(g, rows, 1)`` or None."""
     if left.shape[0] == 1:
-        # A batched product of one matrix is slower than a plain product.
+        # A batched product with a batch of one is slower than a plain product.
         if bias is None:
             torch.mm(left[0], right[0], out=out[0])
         else:

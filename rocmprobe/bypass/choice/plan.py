@@ -96,7 +96,7 @@ def workspace_or_default(workspace_mb: float | None) -> float:
     """
     if workspace_mb is not None:
         if not workspace_mb > 0:
-            raise ValueError(f"workspace_mb is a positive number of MiB, not {workspace_mb!r}")
+            raise ValueError(f"workspace_mb must be a positive number of MiB, not {workspace_mb!r}")
         return workspace_mb
     text = os.environ.get(WORKSPACE_VARIABLE) or str(DEFAULT_WORKSPACE_MB)
     try:

@@ -50,7 +50,7 @@ def store(device: torch.device, problem: str, algorithm: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            # The last line in the file may be incomplete, so begin a new line.
+            # The last line in the file can be incomplete, so begin a new line.
             os.write(handle, f"\n{json.dumps(record)}\n".encode())
         finally:
             os.close(handle)
@@ -127,7 +127,7 @@ def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             foreign += 1
     if foreign:
-        _warn(path, f"has {foreign} of {len(lines)} lines that are no plans of this device; ignored")
+        _warn(path, f"has {foreign} of {len(lines)} lines without a plan for this device; ignored")
     return records
 
 

@@ -17,8 +17,8 @@ _NOTHING_TO_COMPILE_WITH = {
     "working triton installation": "there is no working Triton, which Inductor needs on a GPU",
     "TritonMissing": "there is no Triton, which Inductor needs on a GPU",
     "Inductor is not available": "this torch has no Inductor for the device",
-    "not supported on Python": "this torch compiles nothing on this version of Python",
-    "Windows not yet supported": "this torch compiles nothing on Windows",
+    "not supported on Python": "this torch cannot compile on this version of Python",
+    "Windows not yet supported": "this torch cannot compile on Windows",
     "Failed to find C compiler": "there is no C compiler, which Triton needs to launch a kernel",
 }
 

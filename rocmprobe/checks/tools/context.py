@@ -164,7 +164,7 @@ class CheckContext:
             raise
         except Exception as error:
             if "not implemented for" in str(error) and self.backend.device_type == "cpu":
-                raise NotApplicable(f"this torch has no such kernel on a CPU: {error}") from error
+                raise NotApplicable(f"this torch lacks this kernel on a CPU: {error}") from error
             raise DeviceFailure from error
 
     def placed(self, move: Callable[[], Any]) -> Any:

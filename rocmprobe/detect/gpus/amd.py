@@ -259,7 +259,7 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
         return Fact(node.vram_bytes, node.vram_source)
     if node.vram_bytes in (None, card.value):
         return card
-    # On an APU, amdgpu reports the reserved system memory, and KFD the memory that compute can allocate.
+    # On an APU, amdgpu reports the reserved system memory. KFD reports the memory that compute can allocate.
     return dataclasses.replace(card, source=f"{card.source} ({node.vram_source}: {node.vram_bytes})")
 
 

@@ -83,7 +83,7 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
         try:
             return tree.read(f"{NODES}/{name}")
         except ReadError as error:
-            # A container cannot read the nodes of GPUs that it was not given.
+            # A container cannot read the nodes of GPUs that were not passed to the container.
             refused.append((int(name.partition("/")[0]), f"{NODES}/{name}: {error}"))
             return None
 

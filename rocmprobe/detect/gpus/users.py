@@ -74,7 +74,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
         if pid is None:
             continue
         for descriptor in tree.names(f"/proc/{pid}/fd"):
-            # The descriptor belongs to another user's process, or was closed a moment ago.
+            # Ignore descriptors of other users' processes, and descriptors that were closed a moment ago.
             with contextlib.suppress(OSError):
                 if os.readlink(tree.root / f"proc/{pid}/fd/{descriptor}") == node:
                     yield pid
@@ -83,7 +83,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 def _name(tree: Tree, pid: int) -> str:
     """Return a process's name, or "" if it is unknown, e.g. because rocmprobe runs in a container."""
-    # The kernel lists PIDs of the host, which mean other processes in a container.
+    # The kernel lists PIDs of the host. In a container, they can be the PIDs of other processes.
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""
     return tree.text(f"/proc/{pid}/comm") or ""

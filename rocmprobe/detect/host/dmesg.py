@@ -15,7 +15,7 @@ from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
 KMSG = "/dev/kmsg"
-#: Files that hold the log as text, the most complete first. A recorded tree often has a /dmesg.txt.
+#: Files that contain the log as text, the most complete first. A recorded tree often has a /dmesg.txt.
 _FILES = ("/var/log/kern.log", "/var/log/dmesg")
 _RECORDED = ("/dmesg.txt", "/var/log/dmesg", "/var/log/kern.log")
 _TAIL = 4 << 20

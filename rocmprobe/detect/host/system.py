@@ -115,7 +115,7 @@ def _module_version(tree: Tree, module: str) -> Fact:
     if version:
         return Fact(version, f"{folder}/version")
     if tree.exists(folder):
-        return Fact(None, f"{folder}/version: none, the driver is the kernel's own")
+        return Fact(None, f"{folder}/version: missing, so the driver is part of the kernel")
     return Fact(None, f"{folder}: module not loaded")
 
 
@@ -203,7 +203,7 @@ def is_windows(tree: Tree) -> bool:
 def read_windows() -> dict[str, Fact]:
     """Return facts about Windows and the CPU. ``amd.cards`` and ``kfd.device`` have no value."""
     release = platform.release()
-    not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")
+    not_here = Fact(None, "rocmprobe does not look up GPUs on Windows, which has no KFD driver")
     return {
         "os.name": Fact(f"Windows {release}".strip(), "Python's platform"),
         "os.id": Fact("windows", "Python's sys.platform"),

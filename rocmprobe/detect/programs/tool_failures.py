@@ -39,8 +39,8 @@ _MEANINGS = tuple(
          r"Driver Initialized, but amdgpu not found|amdgpu not found in modules",
          "driver-not-loaded", _DRIVER),
         (r"/dev/kfd\b.*Permission denied|EACCES",
-         "permission-denied", "this user may not open /dev/kfd: not in the group that owns it, or a "
-         "container without the device"),
+         "permission-denied", "this user has no permission to open /dev/kfd: not in the group that owns it, "
+         "or a container without the device"),
         (r"/dev/kfd\b.*(?:No such file or directory|ENOENT)",
          "no-kfd", "the driver is loaded but there is no /dev/kfd: no GPU that KFD supports, or a container "
          "without the device"),

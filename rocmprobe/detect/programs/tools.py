@@ -23,7 +23,7 @@ from rocmprobe.process import children
 
 #: Timeout of a tool in seconds. amd-smi takes more than a second on a server with eight GPUs.
 SECONDS = 5.0
-#: Number of bytes stored of each output stream. rocminfo prints about 6 kB per GPU, for up to 64 GPUs.
+#: Largest number of bytes stored per output stream. rocminfo prints about 6 kB per GPU, for up to 64 GPUs.
 _KEPT = 1 << 21
 _NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
 _NOTHING = children.ProgramResult("no answer, and it cannot be killed")
@@ -168,7 +168,7 @@ def _read_rocminfo(text: str) -> tuple[dict[str, Any], Optional[Failure]]:
     agents = [{**dataclasses.asdict(agent), "isas": list(agent.isas)} for agent in info.gpus]
     facts: dict[str, Any] = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
     missing = [
-        f"not learned from rocminfo of {gpu.gfx or gpu.name or 'a GPU'}: {', '.join(gpu.not_learned)}"
+        f"rocminfo's entry for {gpu.gfx or gpu.name or 'a GPU'} lacks {', '.join(gpu.not_learned)}"
         for gpu in info.gpus
         if gpu.not_learned
     ]

@@ -54,7 +54,7 @@ def read_facts(
     else:
         files = tree.names(folder)
         found = {fact: {name: _matching_file(name, files, fact) for name in names} for fact in _FILES}
-        no_gpu = Fact(None, "no AMD GPU of known ISA and size")
+        no_gpu = Fact(None, "no AMD GPU with known ISA and number of compute units")
         system = {
             fact: Fact(taken, "file names in miopen.db_path") if names else no_gpu
             for fact, taken in found.items()
@@ -81,7 +81,7 @@ def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
     why = f"{torch.shown(os.path.normpath(places[0]))}: no databases"
     # Source: the build script of the wheels, pytorch/builder common/install_miopen.sh.
     return (
-        why + "; wheels for ROCm 4.2 to 5.4 have some inside the library"
+        why + "; wheels for ROCm 4.2 to 5.4 have databases inside the library"
         if "libMIOpen" in torch.bundled
         else why
     )

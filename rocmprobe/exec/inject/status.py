@@ -32,7 +32,7 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
         parents[:] = before
 
     # A child inherits the counts of its parent. Subtract them, because the parent reports them itself. Copy
-    # them before the fork, because another thread may hold their lock during the fork.
+    # them before the fork, because another thread can hold their lock during the fork.
     os.register_at_fork(before=remember, after_in_child=start_anew)
 
     def write() -> None:

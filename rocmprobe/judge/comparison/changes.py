@@ -139,8 +139,8 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
                 for each in mended[:_QUOTED]
                 if each.expected
             ),
-            "Use this run's results as the new baseline. If rocmprobe's own table is out of date, report it "
-            "(docs/ci.md).",
+            "Use this run's results as the new baseline. If rocmprobe's list of known failures is out of "
+            "date, report this (docs/ci.md).",
         )  # fmt: skip
 
 
@@ -156,5 +156,5 @@ def _known(results: Results) -> Iterator[Finding]:
             f"known-failure-{number}", "info", cause, layers.get(cause, "warning-only"),
             f"{len(outcomes)} failure(s) are known for this chip and these versions: {reason}",
             (link, *quoted(map(observed, outcomes))),
-            f"See {link} for what others found. Do not use what fails here.",
+            f"See {link} for other reports. Avoid the settings and layers that fail here.",
         )  # fmt: skip

@@ -201,6 +201,6 @@ def _notes(
             )
     for side, results in (("old", old), ("new", new)):
         if results.partial:
-            yield f"The {side} run is incomplete: its missing tests did not run."
+            yield f"The {side} run is incomplete: some of its tests did not run."
     if not compared and not apart:
         yield "Compare runs with the same device, driver, level and settings."

@@ -18,8 +18,8 @@ _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
-#: Facts that differ between any two runs, such as temperatures. The speed of a PCIe link is one of them,
-#: because the link slows down while it is idle.
+#: Facts that differ between any two runs, such as temperatures. The speed of a PCIe link also
+#: differs, because the link slows down while it is idle.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
 #: Facts that only give the size of a database or cache of the user.
@@ -103,7 +103,7 @@ def _libraries(results: Results) -> Iterator[tuple[str, str]]:
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:
         if trial.library:
-            # Under the setting cpu, the library runs on the CPU, even if the run is about a GPU.
+            # Under the setting cpu, the library runs on the CPU, even if the run tests a GPU.
             place = places.get(trial.setting) or trial.device
             loaded.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
     for name, versions in loaded.items():

@@ -24,12 +24,12 @@ ALL = "all"
 #: Device, driver, setting, kind, and the key of the measurement.
 _Place = tuple[str, str, str, str, str]
 
-#: Maximum probability that scatter alone makes any group of times in a comparison look changed.
+#: Maximum probability that random scatter makes at least one group of times look changed.
 _CHANCE = 0.01
 #: The scatter is computed from the ratios only if they have at least this many degrees of freedom.
 _LEAST_DEGREES = 3
 #: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
-#: Then no time counts as changed. The same applies if the yardsticks were not timed.
+#: Then no time counts as changed. The same applies if the device's speed is unknown.
 QUIET = 1.25
 #: Smallest factor that counts as a change, keyed by kind. On one CPU that also did other work, first calls
 #: and calls with new sizes differed between runs by a factor of up to 2.9. The memory of the bypass differed
@@ -273,7 +273,7 @@ def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
             value = after / before
-            # Without statistics: memory use does not vary within a run, and few problems are tested.
+            # Use no statistics, because memory use does not vary within a run and few problems are tested.
             change = _classify(Ratio(value, value, value), _WORTH["memory"])
             if change:
                 place = (old.device, old.driver, old.setting, "memory", what)

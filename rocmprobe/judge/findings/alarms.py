@@ -158,7 +158,7 @@ def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, R
     # Count this status only at the temperature limit, because an idle RX 7600S reported it at 54 degrees.
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
-        return f"the driver reports it in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
+        return f"throttling reported in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
     times = {at for at, _ in hot}
     busy = [
         (at, each)
@@ -205,16 +205,16 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     if least >= _VRAM_TAKEN:
         yield _finding(
             device, "vram-taken", suffix, "warning", "vram-oom",
-            f"GPU memory was never less than {least:.0%} full: other programs use it", evidence,
-            "End them: `sudo fuser -v /dev/kfd /dev/dri/*` lists them. The largest batches found in this run "
-            "are too small.",
+            f"GPU memory was always at least {least:.0%} full: other programs use it", evidence,
+            "End these programs: `sudo fuser -v /dev/kfd /dev/dri/*` lists them. Without them, the largest "
+            "batches would be larger than in this run.",
         )  # fmt: skip
     elif most >= _VRAM_FULL:
         yield _finding(
             device, "vram-full", suffix, "info", "vram-oom", f"GPU memory was up to {most:.0%} full",
             evidence,
-            "The search for the largest batch fills it on purpose. If your own training does this, use a "
-            "smaller batch.",
+            "rocmprobe's search for the largest batch fills the memory on purpose. If your own training "
+            "fills it, use a smaller batch.",
         )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def _finding(
     layers = {"vram-oom": "oom", "benign-warning": "warning-only"}
     who = f"{device.name} ({device.device}), {device.samples} samples"
     if device.numbers:
-        who += f", of which {len(device.numbers)} were kept and are counted here"
+        who += f"; only the {len(device.numbers)} saved samples are counted here"
     return Finding(
         f"{name}{suffix}", severity, cause, layers.get(cause, "hardware"), title, (*evidence, who), advice
     )

@@ -66,7 +66,7 @@ def _at_fault(
         title += f"; it is correct with {', '.join(cure.name for cure in cures)}"
     else:
         title += f"; without {name} the same convolutions are correct ({', '.join(works)})"
-    advice = "Use the recommended configuration, and attach this report to a bug issue."
+    advice = "Use the recommended configuration, and attach this report to a bug report."
     return Finding("native-convolution", "error", cause, layer, title, _evidence(default), advice)
 
 
@@ -98,7 +98,7 @@ def _below(results: Results, dtype: str, default: Assessment) -> Finding:
         "native-convolution", "error", cause, layer,
         f"{dtype} convolution fails with and without {name}, so the fault is below {name}",
         _evidence(default),
-        "No setting of the library fixes this. Look at the tests below convolution and at the torch build.",
+        "No setting of the library fixes this. See the tests of the lower layers, and check the torch build.",
     )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def _alone(results: Results, dtype: str, settings: list[Assessment], default: As
         _evidence(default),
         "Install a ROCm build of torch and run again: only PyTorch can compute without the library."
         if driver_of(results) == "capi"
-        else "Run with the default set of settings, and look at the tests below convolution.",
+        else "Run with the default set of settings, and see the tests of the lower layers.",
     )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
         f"{len(broken)} of {len(answered)} tests of the problem matrix fail in {name} ({_alike(broken)})"
         + (f"; the same tests pass with {', '.join(cures)}" if cures else ""),
         quoted(broken),
-        "To test one of them under all settings: `rocmprobe run --problem TEXT`.",
+        "To test one of these problems under all settings: `rocmprobe run --problem TEXT`.",
     )  # fmt: skip
 
 

@@ -291,7 +291,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
             "The bypass uses GEMM, which is not known to fail. Please report this possible bug in rocmprobe."
         )
     else:
-        advice = "The evidence names a fault below the bypass. Fix it first."
+        advice = "The evidence names a fault below the bypass. Fix this fault first."
     yield Finding(
         "bypass",
         "error",

@@ -85,7 +85,9 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:
         if finding.id == "native-convolution" and both:
-            same = f"{len(both)} of {len(asked)} tests that ran both ways also fail without PyTorch: "
+            same = (
+                f"of {len(asked)} tests that ran with and without PyTorch, {len(both)} fail in both cases: "
+            )
             note = f"{same}the fault is in {library(results)} itself"
             yield replace(finding, evidence=(*finding.evidence, note, *quoted(both, 2)))
         else:

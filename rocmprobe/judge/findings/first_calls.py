@@ -91,7 +91,7 @@ def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
 def slow_first_calls(results: Results) -> Iterator[Finding]:
     """Yield a finding if a first call is slow under ``default`` and much faster under another correct
     setting."""
-    # The simulation times another library on another device.
+    # In a simulation, the times are not from MIOpen on the GPU.
     if results.simulated:
         return
     found = [each for each in start_ups(results) if each.device == device_of(results)]

@@ -13,7 +13,7 @@ from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
-#: Name of the cause that torch was built without this attention backend for the chip. This is no failure,
+#: Name of the cause that torch was built without this attention backend for the chip. This is not a failure,
 #: because PyTorch then uses another backend.
 _MISSING = "attention-backend-missing"
 _NOT_BUILT = "was not compiled for current AMD GPU architecture"
@@ -43,7 +43,7 @@ def _unlisted(check: str) -> Optional[FailureText]:
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
-    return FailureText(words, "controls", "No setting was tested for it. Keep this operation on the CPU.")
+    return FailureText(words, "controls", "No setting was tested for this operation. Run it on the CPU.")
 
 
 def _finding(
@@ -65,8 +65,8 @@ def _finding(
         title += f"; with {variables} it is correct"
         cost = f"{curing.cost[:1].upper()}{curing.cost[1:]}"
         advice = (
-            f"Set `{variables}` before Python starts{_with_new_caches(curing)}: tested here, with the "
-            f"setting {curing.name}. {cost}."
+            f"Set `{variables}` before Python starts{_with_new_caches(curing)}. This change was tested "
+            f"with the setting {curing.name}. {cost}."
         )
     return Finding(broken[0].check, "warning", cause, layer, title, quoted(broken), advice)
 

@@ -39,7 +39,7 @@ _BROKEN = frozenset(
 )  # fmt: skip
 
 #: Reasons why ROCm cannot open the compute driver, keyed by the value of the fact ``kfd.device``.
-_CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
+_CLOSED = {"no permission": "this user has no permission to open /dev/kfd", "absent": "there is no /dev/kfd"}
 #: (severity, text) for an environment variable that does not work as intended, keyed by its label.
 _IDLE = {
     UNKNOWN: ("warning", "is unknown to ROCm, MIOpen and torch"),
@@ -60,8 +60,8 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
         advice = (
             own.advice
             if own
-            else f"{_wheels(native)}A torch built for {native} needs no override. Until then, use the "
-            "configuration that `rocmprobe run` recommends, which was tested with the override set."
+            else f"{_wheels(native)}A torch built for {native} needs no override. Until you have "
+            "one, use the configuration that `rocmprobe run` recommends: it was tested with the override."
         )
         advice = hiding(results.machine, gpu) or advice
         if fits is None:
@@ -69,7 +69,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             risk = f"it is not known whether this chip can run code built for {effective}"
         elif fits.holds:
             severity, advice = "info", "Nothing to do."
-            risk = f"its instructions cover those of {effective}"
+            risk = f"this chip has all instructions of {effective}"
         else:
             severity = "error" if _hurt(results, gpu) else "warning"
             risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
@@ -317,7 +317,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
         for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
             names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
             own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
-            # If there is a supported card, the user seldom means the integrated GPU.
+            # If there is a supported card, users seldom want to use the integrated GPU.
             spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
             yield Finding(
                 f"{library}-lacks-{isa}",
@@ -344,7 +344,7 @@ def _disagreements(results: Results) -> Iterator[Finding]:
             "torch-build",
             f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}",
             (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}"),
-            "Trust the running program more than files.",
+            "Trust a value from a running program more than a value from a file.",
         )
 
 

@@ -160,7 +160,9 @@ def _advice(results: Results, outcome: Outcome) -> str:
     if soak.stopped:
         return advice_for("thermal-throttling", frozenset(), outcome.native_isa)
     if _ended_from_outside(outcome, soak):
-        return "Another process or the kernel ended it. Make sure that memory is free, and run it again."
+        return (
+            "Another process or the kernel ended the test. Make sure that memory is free, and run it again."
+        )
     if soak.answers is False:
         return f"Switch the machine off and on. rocmprobe never resets a GPU. {_LOAD}"
     if outcome.state == "flaky" and library(results) != "oneDNN":
@@ -194,7 +196,7 @@ def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
             for name in own
         )
     if not any(name in soak.peak for name in CHIP):
-        yield "temperature: no sensor could be read, so no limit was watched"
+        yield "temperature: no sensor could be read, so no temperature limit was checked"
     elif not limits:
         yield "temperature limits: none known; set one with --stop-at"
 

@@ -19,7 +19,7 @@ from rocmprobe.knowledge.solvers import DERIVED, solver_of, sweep_result
 from rocmprobe.model.results import Finding, Outcome, Results
 
 FAULTY_SOLVERS = "faulty-solvers"
-#: Words for the failure of a solver, the gravest first.
+#: Words for the failures of a solver, the most serious failure first.
 _DOES = {
     "crash": "crashes", "hang": "hangs", "wrong": "computes wrong numbers",
     "compile error": "does not compile", "error": "fails", "aborted": "was running when the machine died",
@@ -98,5 +98,5 @@ def _advice(results: Results) -> str:
     if not asked:
         return f"{off}. Whether that is enough was not tested."
     if all(convolutions_pass(each) and not any(map(in_matrix, each.against)) for each in asked):
-        return f"{off}. With it, every tested convolution is correct."
+        return f"{off}. With this setting, every tested convolution is correct."
     return f"{off}, but convolution still fails: there is another fault, too."

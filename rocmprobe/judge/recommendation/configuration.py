@@ -37,8 +37,8 @@ _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
 _CLEAN_DATABASES = (
-    "Clean databases and caches are needed, because your own environment fails. `rocmprobe exec` provides "
-    "them. Otherwise follow the finding"
+    "Your programs need clean databases and caches, because tests fail in your own environment. Run them "
+    "with `rocmprobe exec`, or follow the finding about your own environment."
 )
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # convert its 4-d inputs, too"
 
@@ -123,7 +123,7 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         if against:
             alone = not_alone(f"Convolution in {name}", joined(broken), name, against)
             return (f"{fail} in {name}. {alone}",)
-        way = f"run it inside `with {scoped_off(name)}:`, or send only this layer to PyTorch's own kernels: "
+        way = f"use `with {scoped_off(name)}:` for failing layers, or send only them to {_PYTORCH}: "
         return (f"{fail} in {name}: {way}`{install_line(options)}`",) if broken else ()
     stay = f"Batch norm and RNN still run in {name}"
     against = failures_against_pytorch_layers(results, options, bypass=True) if broken else ()
@@ -131,7 +131,7 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         return (f"{stay}, where {fail}. {not_alone('The bypass', joined(broken), name, against)}",)
     if broken:
         off, line = _OFF[name].partition("  #")[0], install_line(options, bypass=True)
-        return (f"{stay}, where {fail}: switch {name} off too (`{off}`), or use {_PYTORCH} there (`{line}`)",)
+        return (f"{stay}, where {fail}: switch {name} off too (`{off}`), or use {_PYTORCH} (`{line}`)",)
     right = [words for words, outcomes in asked.items() if _works(outcomes)]
     if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
         right.insert(0, "batch norm")
@@ -152,12 +152,12 @@ def unusable(configuration: Configuration) -> str:
         if not VARIABLE_NAME.fullmatch(name):
             return f"env: {quoted(name)} is not the name of a variable"
         if not _printable(value) or len(value) > _LONGEST_VALUE:
-            return f"env: {quoted(name)}: {quoted(value)} is not a value of a setting"
+            return f"env: {quoted(name)}: {quoted(value)} is not a valid value"
     code = configuration.code
     lines = code.split("\n")
     commands = any(line.lstrip().startswith("::") or "##[" in line for line in lines)
     if commands or len(code) > _LONGEST_CODE or not all(map(_printable, lines)):
-        return f"code: {quoted(code)}: these are not lines of a setting"
+        return f"code: {quoted(code)} is not valid code for a setting"
     return ""
 
 
@@ -182,7 +182,7 @@ def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
     for words, outcomes in layer_outcomes(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
-            lines.append(f"{words}: fails in {name}. Use {_PYTORCH}, which were not available here: `{line}`")
+            lines.append(f"{words}: fails in {name}. Use {_PYTORCH} (not available in this run): `{line}`")
         elif _works(outcomes):
             lines.append(f"{words}: {name}, correct")
     return tuple(lines)

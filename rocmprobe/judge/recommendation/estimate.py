@@ -17,17 +17,17 @@ from rocmprobe.model.shapes import Recorded
 from rocmprobe.model.workload import Workload, parse_workload
 
 _LEFT_OUT = (
-    "Networks and images of another size than those that were timed: use the network most like yours, and "
-    "expect the time to grow with the number of pixels.",
+    "Networks and images that differ in size from the timed ones: use the most similar network, and expect "
+    "the time to grow with the number of pixels.",
     "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
-    "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
+    "A slowdown in a long run, for example of a hot card: the range covers single steps (p10 to p90).",
 )
 _OWN_LEFT_OUT = (
     "Validation and checkpoints between the epochs, and the first step, which may compile.",
-    "Another way to load the data, or another optimizer: the time outside convolution is as recorded.",
-    "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
+    "Other data loading, or another optimizer: the time outside convolution is the recorded time.",
+    "A slowdown in a long run, for example of a hot card: the range covers single steps (p10 to p90).",
 )
-_SIMULATED = "The GPU: these are times of the CPU that stands in for it."
+_SIMULATED = "The GPU: these are times of the CPU that simulates it."
 _SIMULATED_TIMES = "The GPU: these are simulated times."
 
 

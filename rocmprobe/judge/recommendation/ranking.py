@@ -48,7 +48,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
         return unchanged
     left = [each for each in left if each.stable] or left
     natives = [each for each in left if each.setting.verdict in NATIVE]
-    # Prefer the vendor library in a simulation, because the times there are from another library.
+    # In a simulation, prefer the vendor library, because the times are not from this library.
     if results.simulated and natives:
         left = natives
     left = _fastest(left, speed(results, [each.setting for each in left], dtype, purpose))
@@ -84,7 +84,7 @@ def _change_pays(
     names, name = [*(each.name for each in stable), unchanged.setting.name], unchanged.setting.name
     own = times(results, names, dtype, purpose, "_p10").get(name)
     theirs = times(results, names, dtype, purpose, "_p90")
-    # The simulation runs another library on another device.
+    # In a simulation, the times are not from MIOpen on the GPU.
     if results.simulated or own is None:
         return False
     faster = [other for other, seconds in theirs.items() if own > WORTH_A_CHANGE * seconds]

@@ -181,7 +181,7 @@ def _cost(
     if best is None:
         return ""
     own = best.setting.name
-    whose = "simulated times" if has_own_times(results) else "measured on the simulating CPU"
+    whose = "simulated times" if has_own_times(results) else "measured on the CPU that simulates the GPU"
     where = f" ({whose})" if results.simulated else ""
     problems = f" over the {dtype} convolutions of your program" if results.options.get("shapes") else ""
     rivals = [

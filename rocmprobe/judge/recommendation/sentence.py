@@ -150,15 +150,15 @@ def _nothing_but(results: Results, name: str) -> str:
             return " Batch norm and a training step were not tested."
         return f" Change nothing{_rests_on(results)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
-    return f" It needs no change, but {fail} in {name}: see the configuration."
+    return f" Convolution needs no change, but {fail} in {name}: see the configuration."
 
 
 def _lost(results: Results, best: Assessment) -> str:
     """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, else ""."""
     if not failed(layer_outcomes(results, best.setting.name)["batch norm"]):
         return ""
-    needed = "PyTorch's own kernels for it, which were not available here"
-    return f" Batch norm fails there: a model with batch norm needs {needed}."
+    needed = "PyTorch's own kernels for it (not available in this run)"
+    return f" Batch norm fails in {library(results)}: a model with batch norm needs {needed}."
 
 
 def _with_settings(name: str, setting: Setting) -> str:

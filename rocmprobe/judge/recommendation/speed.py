@@ -78,7 +78,7 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
         for name in seconds
         if name in p10 and name in p90
     }
-    # Yardsticks that ran on the CPU say nothing about a GPU.
+    # A matrix product or copy on the CPU does not show whether the speed of a GPU changed.
     device = [each.name for each in found if each.verdict != "cpu" and each.name in timed]
     return Speed(seconds, errors, _drift([timed[name] for name in device]))
 

@@ -25,13 +25,13 @@ _OFFERED = 4
 #: Number of compute units of an RX 5700. It influences the order of the options, but not the results.
 COMPUTE_UNITS = 36
 #: Number of threads that keep the arithmetic of a compute unit busy: two waves for each of its two SIMD
-#: units. So few threads are enough because the 64 sums of a thread are independent. More threads only hide
-#: the latency of memory.
+#: units. This number is enough, because the 64 sums of a thread are independent. More threads only hide the
+#: latency of memory.
 _FULL_THREADS = 128
 #: Fixed cost of a block: the time of this many products in each of its sums.
 _BEGINNING = 16
 #: Reading unpacked weights can be faster if at most this many tiles use the same weights. With more tiles,
-#: packing moves less than a third as many bytes as the tiles.
+#: packing moves less than a third of the bytes that the tiles move.
 _FEW_COLUMNS = 4
 #: Cost of the launch that adds the parts of sums, in the same unit as the fixed cost of a block. It is about
 #: 5 microseconds, an estimate.
@@ -172,7 +172,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        # Each launch computes some of the samples and writes its own part.
+        # There are at least ``chunks`` parts, because each of these launches writes its own part.
         for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:

@@ -27,7 +27,7 @@ def answers(results: Results, failure: Failure) -> str:
         ("Does it work with MIOpen off?", _library_off(results, others)),
         ("Which find mode?", _find_mode(results, failure, others)),
         ("A log?", _log(results, failure)),
-        ("Does it stay after the caches are cleared?", _caches(failure, others)),
+        ("Does it still fail after the caches are cleared?", _caches(failure, others)),
         ("On a supported GPU?", _supported(results, others)),
         ("Was `HSA_OVERRIDE_GFX_VERSION` set?", _override(results)),
         ("What does dmesg say?", kernel_log(results)),

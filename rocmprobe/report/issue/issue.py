@@ -196,7 +196,7 @@ def _numbers(outcome: Outcome) -> str:
     ]
     if outcome.state != "wrong" or not pairs:
         return ""
-    again = {True: "; a second run gives the same bits", False: "; a second run gives other bits"}
+    again = {True: "; a second run gives the same bits", False: "; a second run gives different bits"}
     bits = numerics.get("repeatable")
     return f"{'; '.join(pairs)}{again[bits] if isinstance(bits, bool) else ''}."
 

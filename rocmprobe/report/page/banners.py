@@ -37,9 +37,12 @@ def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
 
 def _simulated(results: Results) -> Iterator[Banner]:
     if results.simulated:
-        speeds = "All speeds are those of the simulating CPU."
+        speeds = "All speeds are those of the CPU that simulates the GPU."
         if has_own_times(results):
-            speeds = "Times of throughput and training are made up, others are those of the simulating CPU."
+            speeds = (
+                "Times of throughput and training are made up. Other times are those of the CPU that "
+                "simulates the GPU."
+            )
         body = (
             f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
             f"{card(results.machine)} or on any RDNA1 card. {speeds}"
@@ -79,9 +82,9 @@ def _dirty(machine: Machine) -> Iterator[Banner]:
         if name == OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
             continue
         (reach if row is not None and row.keep else dropped).append(name)
-    parts = [f"Set, and passed to every trial: {_names(reach)}."] if reach else []
+    parts = [f"Variables passed to every trial: {_names(reach)}."] if reach else []
     if dropped:
-        parts.append(f"Set, and removed for all trials except those of “as-found”: {_names(dropped)}.")
+        parts.append(f"Variables removed for all trials except those of “as-found”: {_names(dropped)}.")
     if parts:
         yield Banner("dirty", "Environment", " ".join(parts))
 

@@ -45,7 +45,7 @@ def cost_chart(results: Results) -> Optional[CostChart]:
     found = costs(results)
     if found is None:
         return None
-    where = ", on the CPU that simulates it" if results.simulated else ""
+    where = ", on the CPU that simulates the GPU" if results.simulated else ""
     caption = f"{found.dtype}: relative to {found.reference} (1.00x), shorter is better{where}."
     longest_time = max([row.high or 0.0 for row in found.rows] or [1.0]) or 1.0
     longest_peak = max([row.memory or 0.0 for row in found.rows] or [1.0]) or 1.0

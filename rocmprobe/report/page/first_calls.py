@@ -46,12 +46,12 @@ def start_up(results: Results) -> Optional[StartUps]:
         for each in found
     )
     caption = (
-        "Median of the first call in new processes, minimum to maximum in brackets: cold with empty "
-        "databases and caches, warm with those that an earlier process left; steady is the median of the "
-        "calls that follow. Warm is faster if every warm first call was faster than every cold one."
+        "Median of the first call in new processes, with minimum and maximum in brackets. Cold: with empty "
+        "databases and caches. Warm: with the databases and caches of an earlier process. Steady: median of "
+        "the later calls. Warm is faster if every warm first call was faster than every cold one."
     )
     if results.simulated:
-        caption += " Times are those of the simulating CPU, whose library keeps no cache."
+        caption += " Times are those of the CPU that simulates the GPU. Its library has no cache."
     header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
     return StartUps(caption, Table(header, rows), _start_up_plots(found))
 
@@ -100,15 +100,15 @@ def changing_sizes(results: Results) -> Optional[Sizes]:
         for each in found
     )
     caption = (
-        "A small network of two convolutions, called with new input sizes: seconds of the "
-        "first call with each size (mean and largest), and of later calls. Per hour of work: the "
-        "calls if each has a new size, and the minutes lost to new sizes if one of "
-        f"{CALLS} calls has one."
+        "A small network of two convolutions, called with new input sizes. Times are those of the first call "
+        "with each size (mean and largest), and of later calls. The last two columns show the calls per hour "
+        "if every call has a new size, and the minutes per hour that new sizes cost if one of "
+        f"{CALLS} calls has a new size."
     )
     if results.simulated:
-        caption += " Times are those of the simulating CPU, with the searches of the simulated machine."
+        caption += " Times are those of the CPU that simulates the GPU, plus the simulated searches."
     header = (
-        "setting", "new size", "largest", "known size", "sizes", "calls in an hour, all new",
-        f"minutes of an hour, one of {CALLS} new",
+        "setting", "new size", "largest", "known size", "sizes", "calls per hour, all new",
+        f"minutes lost per hour, one of {CALLS} new",
     )  # fmt: skip
     return Sizes(caption, Table(header, rows))

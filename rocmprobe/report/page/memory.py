@@ -42,15 +42,15 @@ def memory(results: Results) -> Optional[Memory]:
         drawn.append((label, _bars(found)))
     bounds = {text.bytes_(bound) for each in mine if (bound := _number(each, "bound_bytes")) is not None}
     caption = (
-        "Peak of forward and backward beyond input, weight and the gradient of the output. It includes the "
-        "output and the other gradients, which are its lower bound where a library does not report its "
-        "workspace."
+        "Peak memory of forward and backward, without the input, the weight and the gradient of the output. "
+        "The peak includes the output and the other gradients. If a library does not report its workspace, "
+        "their size is the lower bound (“at least”)."
     )
     if bounds:
         caption += (
-            " Largest batch: the largest whose forward and backward fit into "
-            f"{' or '.join(sorted(bounds))}, in brackets the smallest that did not, and the ratio to "
-            "setting “default”."
+            " Largest batch: the largest batch whose forward and backward fit into "
+            f"{' or '.join(sorted(bounds))}. The number in brackets is the smallest batch that did not fit. "
+            "The factor is relative to setting “default”."
         )
     charts = [(label, bars) for label, bars in drawn if bars][:_MOST_PLOTS]
     return Memory(

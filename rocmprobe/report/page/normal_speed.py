@@ -131,7 +131,7 @@ def _slow_words(slow: Sequence[NormalSpeed]) -> str:
     start = "One speed is slow." if len(slow) == 1 else f"{len(slow)} speeds are slow."
     if not any(each.explanations for each in slow):
         return f"{start} This run saw none of the usual causes."
-    return f"{start} What usually explains it, and was seen in this run:"
+    return f"{start} This run saw these usual causes:"
 
 
 def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
@@ -239,6 +239,7 @@ def _rate(value: float, of_bytes: bool) -> str:
 
 
 RULE = (
-    f"Slow means: below {SLOW:g} times the lowest share of the peak that others reached. Layers are compared "
-    "with networks of their kind; depthwise, strided and transposed layers have no figure to compare with."
+    f"A speed is slow if its share of the peak is below {SLOW:g} times the lowest share that others reached. "
+    "Layers are compared with networks of the same kind. For depthwise, strided and transposed layers there "
+    "is no figure to compare with."
 )

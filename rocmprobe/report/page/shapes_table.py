@@ -83,7 +83,9 @@ def _recorded(steps: Steps) -> str:
     if steps.rest_seconds is None:
         return f"{note}; {alike}."
     rest = text.seconds(steps.rest_seconds)
-    return f"{note}; {alike}. {rest} of a step is not convolution; every prediction includes it as recorded."
+    return (
+        f"{note}; {alike}. {rest} of a step is outside convolution: predictions include this recorded time."
+    )
 
 
 def _settings(results: Results, shapes: Shapes) -> Table:

@@ -101,7 +101,11 @@ def throughput(results: Results) -> Optional[Throughput]:
     if not groups:
         return None
     by_default = all(any(outcome.setting == "default" for outcome in group) for group in groups.values())
-    against = "setting “default”" if by_default else "the fastest setting, where “default” did not run"
+    against = (
+        "setting “default”"
+        if by_default
+        else "setting “default”, or to the fastest setting if “default” did not run"
+    )
     devices = {device for device, _ in groups}
     of_cpu = frozenset(setting.name for setting in results.settings if setting.verdict == "cpu")
     asked = {(device, outcome.dtype) for (device, _), outcomes in groups.items() for outcome in outcomes}
@@ -119,7 +123,7 @@ def throughput(results: Results) -> Optional[Throughput]:
     shown = _shown_settings(results, list(names), _MOST_BARS)
     codes = short_codes(shown)
     panels = _panels(drawn[:_MOST_PROBLEMS], codes, results.recommended)
-    simulated = "simulated times" if has_own_times(results) else "speeds of the simulating CPU"
+    simulated = "simulated times" if has_own_times(results) else "speeds of the CPU that simulates the GPU"
     note = f"; {simulated}" if results.simulated else ""
     noisy = any(_TOO_NOISY in row for each in figures for row in each.compared.rows)
     return Throughput(
@@ -380,9 +384,9 @@ def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str
 
 
 _OWN_KERNELS = (
-    "rocmprobe's own kernels, compiled on this machine: the seconds to compile the kernels of a dtype (0 if "
-    "the code was cached) and to launch one, and their rates in multiply-adds and copies. For comparison: "
-    "torch.mm, by rows, inner size and columns."
+    "rocmprobe's own kernels, compiled on this machine: the time to compile all kernels of a dtype (0 if the "
+    "code was cached), the time to launch one kernel, and the rates of multiply-adds and copies. For "
+    "comparison: torch.mm (rows x inner size x columns)."
 )
 
 

@@ -302,7 +302,7 @@ def _broken(below: Sequence[Rung], step: Rung) -> str:
     unknown = [each.name for each in below if not _holds(each)]
     if unknown:
         prefix = f"{', '.join(held)} {'work' if len(held) > 1 else 'works'}; " if held else ""
-        return f"{prefix}{step.name} fails. No result below it: {', '.join(unknown)}."
+        return f"{prefix}{step.name} fails. Lower layers without a result: {', '.join(unknown)}."
     prefix = f"everything up to {held[-1]} works; " if held else ""
     return f"{prefix}{step.name} is the first layer that fails."
 

@@ -98,7 +98,7 @@ def script(results: Results, outcome: Outcome) -> str:
     ]
     most = MAX_PROGRAM_LINES if isinstance(computation, Program) else MAX_LINES
     if len(code) > most or max(map(len, code)) > MAX_WIDTH:
-        raise BadInput(f"{one_line(outcome.id)}: this does not fit into a script of {most} lines")
+        raise BadInput(f"{one_line(outcome.id)}: the test does not fit into a script of {most} lines")
     return "\n".join(code)
 
 
@@ -238,7 +238,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     """Return the MIOpenDriver command line, or "no MIOpenDriver line: " and the reason."""
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
-        why = "what runs here is not MIOpen"
+        why = "MIOpen does not run here"
     elif setting.bypass or not setting.vendor_library or uses_pytorch_kernels(setting, outcome):
         why = "under this setting nothing calls MIOpen"
     elif outcome.check == "batch-norm":

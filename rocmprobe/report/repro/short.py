@@ -152,7 +152,7 @@ def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int]
         return uniform_numbers
     if draw.func is integers and all(share >= 1 for share in draw.keywords["density"].values()):
         return whole_numbers
-    raise _without_script(outcome, "is wrong only on operands drawn in a special way")
+    raise _without_script(outcome, "needs specially generated operands")
 
 
 def _batch_norm(outcome: Outcome, computation: Computation) -> list[str]:

@@ -103,15 +103,15 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if not quiet(factor):
             yield (
                 "Device",
-                f"the speed of {device} itself differs by a factor of {factor:.2f} between the runs, by "
-                "matrix product and copy: another program used it, or its clocks differed. None of its "
-                "times is reported as changed; compare runs of an idle machine.",
+                f"the speed of {device} itself (matrix product and copy) differs by a factor of "
+                f"{factor:.2f} between the runs: another program used it, or its clocks differed. None of "
+                "its times is reported as changed. Compare runs of an idle machine.",
             )
     if found.times and not found.drift:
         yield (
             "Device",
-            "no matrix product and copy were timed in both runs, so its own speed is unknown, and no time is "
-            "reported as changed; run the check throughput in both.",
+            "the speed of the device is unknown, because matrix product and copy were not timed in both "
+            "runs. No time is reported as changed. Run the check throughput in both runs.",
         )
     open_ = found.changed_as(OPEN)
     if open_:

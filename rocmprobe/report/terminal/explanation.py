@@ -121,7 +121,8 @@ def _print_facts(explanation: Explanation, console: Console, machine: bool) -> N
         console.print(
             _labelled(
                 "Missing",
-                "the machine. If it failed here, use `rocmprobe explain --machine LOG`, else --fact gpu=..",
+                "the machine. If the log is from this machine, use `rocmprobe explain --machine LOG`, else "
+                "--fact gpu=..",
             )
         )
 

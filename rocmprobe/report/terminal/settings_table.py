@@ -49,7 +49,7 @@ def rows() -> list[Row]:
 def _sets(setting: Setting) -> tuple[str, ...]:
     own = {} if setting.search else setting.torch
     words = (
-        (setting.by_layer, "layers that fail in the run, with PyTorch's kernels"),
+        (setting.by_layer, "PyTorch's kernels for the layers that fail in the run"),
         (setting.derived, "variables that the run determines"),
         (setting.inherit_environment, "the user's own environment, databases and caches"),
         (bool(setting.search), _WAYS.get(setting.search, "")),

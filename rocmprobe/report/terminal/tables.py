@@ -93,7 +93,7 @@ def _checks() -> Table:
 def _machines() -> Table:
     rows = [(name, load_machine(name).summary) for name in machine_names()]
     names = ", ".join(BUGS)
-    rows.append((planted_machine("NAME"), f"one bug in MIOpen's convolutions, NAME one of {names}"))
+    rows.append((planted_machine("NAME"), f"one bug in MIOpen's convolutions; NAME is one of {names}"))
     return _table(("machine", "what it is"), rows)
 
 

@@ -88,7 +88,7 @@ def _give_up(error):
             stream.flush()
         except Exception:  # noqa: S110 - closed or gone, and the process ends here anyway
             pass
-    line = "rocmprobe: the configuration for this program cannot be applied here, so it was ended: " + words
+    line = "rocmprobe: ended this program, because its configuration cannot be applied here: " + words
     os.write(2, (line + "\n").encode("utf-8", "replace"))
     # Do not raise. The program could catch the exception and continue without the configuration.
     os._exit(2)
