@@ -175,7 +175,7 @@ def _machine(
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:
         raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tested")
-    return launch_of(found.python, found.reads_toml), machine
+    return launch_of(found.python), machine
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:

@@ -29,15 +29,8 @@ _ANSWER_SECONDS = 20.0
 #: ``sys.path``.
 _QUESTION = """
 import json, sys
-reads_toml = False
-for name in ("tomllib", "tomli"):
-    try:
-        __import__(name)
-        reads_toml = True
-    except ImportError:
-        pass
 version = ".".join(map(str, sys.version_info[:3]))
-print(json.dumps(["python", version, [path for path in sys.path if path], reads_toml]))
+print(json.dumps(["python", version, [path for path in sys.path if path]]))
 """
 _OLDEST = (3, 9)
 
@@ -53,7 +46,6 @@ class Interpreter:
     python: str
     version: str = ""
     path: tuple[str, ...] = ()
-    reads_toml: bool = True
     unusable: str = ""
 
     @property
@@ -112,15 +104,15 @@ def _asked(name: str, path: Path) -> Interpreter:
         return Interpreter(name, str(path), unusable=f"{what}; name an interpreter or a virtual environment")
     ended = children.run([python, "-c", _QUESTION], inherited_variables(os.environ), _ANSWER_SECONDS)
     answers = [answer for line in ended.out.splitlines() if isinstance(answer := json_line(line), list)]
-    if ended.failure or not answers or len(answers[-1]) != 4 or answers[-1][0] != "python":
+    if ended.failure or not answers or len(answers[-1]) != 3 or answers[-1][0] != "python":
         last = (ended.err.strip().splitlines() or [""])[-1][:200]
         why = f"{ended.failure or 'it does not behave like Python'}{f': {last}' if last else ''}"
         return Interpreter(name, python, unusable=f"no Python that can be used ({why})")
-    _, version, folders, reads_toml = answers[-1]
+    _, version, folders = answers[-1]
     unusable = ""
     if tuple(map(int, str(version).split(".")[:2])) < _OLDEST:
         unusable = f"Python {version}: rocmprobe's workers need {'.'.join(map(str, _OLDEST))} or newer"
-    return Interpreter(name, python, str(version), tuple(map(str, folders)), bool(reads_toml), unusable)
+    return Interpreter(name, python, str(version), tuple(map(str, folders)), unusable)
 
 
 def _interpreter(path: Path) -> Optional[str]:

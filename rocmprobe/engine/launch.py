@@ -61,14 +61,14 @@ def _own_flags() -> tuple[str, ...]:
 OWN = Launch(sys.executable, flags=_own_flags())
 
 
-def launch_of(python: str, reads_toml: bool) -> Launch:
-    """Return the ``Launch`` for workers in the interpreter ``python``."""
-    return Launch(python, {} if reads_toml else {AS_JSON: str(_tables())})
+def launch_of(python: str) -> Launch:
+    """Return the ``Launch`` for workers in the interpreter ``python`` of another environment."""
+    return Launch(python, {AS_JSON: str(_tables())})
 
 
 @functools.lru_cache(maxsize=1)
 def _tables() -> Path:
-    """Return a folder with the data tables as JSON, for a Python without a TOML parser."""
+    """Return a folder with the data tables as JSON, for a Python without tomli."""
     folder = own_folder()
     guardian().remove(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -209,7 +209,7 @@ def _settings(
 def _with_operators(
     targets: tuple[Device, ...], simulated: bool, interpreter: Optional[Interpreter]
 ) -> tuple[Device, ...]:
-    launch = launch_of(interpreter.python, interpreter.reads_toml) if interpreter else OWN
+    launch = launch_of(interpreter.python) if interpreter else OWN
     found: dict[str, Mapping[str, tuple[str, ...]]] = {}
     named = []
     for each in targets:
@@ -223,7 +223,7 @@ def _with_operators(
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
     if interpreter is None:
         return None
-    return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
+    return Interpreter(interpreter.name, interpreter.python)
 
 
 def _name_libraries(wanted: str) -> None:

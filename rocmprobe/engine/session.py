@@ -293,7 +293,7 @@ def start_server(folder: Path) -> None:
 def _launch(interpreter: Optional[Interpreter]) -> Launch:
     if interpreter is None:
         return OWN
-    return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)
+    return launch_of(found_again(interpreter.name, interpreter.python))
 
 
 def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:

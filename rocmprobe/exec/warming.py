@@ -157,7 +157,7 @@ def _here(
     if environment is None:
         return OWN, detect()
     found = interpreters([f"{environment.name}={environment.local_path}"])[0]
-    return launch_of(found.python, found.reads_toml), detect(python=found.imports)
+    return launch_of(found.python), detect(python=found.imports)
 
 
 def _require_same_chip(path: Path, results: Results, target: Device) -> None:

@@ -55,8 +55,7 @@ def three(pythons: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.thorough
 def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Path) -> None:
     (alone,) = interpreters([str(pythons / "alone")])
-    assert not alone.reads_toml
-    command = launch_of(alone.python, alone.reads_toml)
+    command = launch_of(alone.python)
     ended = subprocess.run(
         command.command("rocmprobe.worker.device_query", "torch"),
         env=environment(command.variables), capture_output=True, text=True, check=True,
@@ -291,7 +290,7 @@ def test_a_server_reports_how_its_child_ended_and_is_replaced_after_its_end(
     pythons: Path, tmp_path: Path
 ) -> None:
     (alone,) = interpreters([str(pythons / "alone")])
-    command = launch_of(alone.python, alone.reads_toml)
+    command = launch_of(alone.python)
     for number in (signal.SIGSEGV, signal.SIGABRT):
         child = Child({}, tmp_path, spawn=False, launch=command)
         assert child.start_method == "fork"
