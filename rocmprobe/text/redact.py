@@ -7,7 +7,6 @@ addresses, UUIDs, home folders, tokens.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import ipaddress
 import json
 import os
@@ -178,6 +177,8 @@ def _key() -> bytes:
 
 def _label(kind: str, identifier: str) -> str:
     """Return a placeholder that contains a keyed digest of ``identifier``."""
+    import hashlib  # Slow to import, and most texts have no identifiers.
+
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"
 
