@@ -80,7 +80,7 @@ def test_without_the_option_there_is_none() -> None:
 
     # Of a simulated machine it says whose times these are.
     simulated = dataclasses.replace(trained(model("train-resnet", "default")), simulated="some-machine")
-    assert "stands in" in asked(simulated).left_out[0]
+    assert "CPU that simulates it" in asked(simulated).left_out[0]
 
 
 class TestRecommendation:

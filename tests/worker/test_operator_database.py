@@ -35,7 +35,7 @@ def test_every_row_of_the_table_has_a_reason_and_a_source() -> None:
     [
         ("rand_like", "float32", "random"),
         ("empty_strided", "float32", "uninitialised"),
-        ("nn.functional.grid_sample", "float16", "border"),
+        ("nn.functional.grid_sample", "float16", "pixel"),
         ("nn.functional.grid_sample", "float32", None),
         ("nonzero", "float16", None),
     ],
