@@ -129,13 +129,13 @@ def geometry(
     if spatial < 1 or len(input_shape) != spatial + 2 or any(len(each) != spatial for each in lists):
         raise ValueError("input, weight and settings differ in their number of spatial dimensions")
     if groups < 1 or min(stride) < 1 or min(dilation) < 1 or min(padding) < 0 or min(extra) < 0:
-        raise ValueError("stride, dilation and groups are at least 1, paddings at least 0")
+        raise ValueError("stride, dilation and groups must be at least 1, paddings at least 0")
     if transposed and any(o >= max(s, d) for o, s, d in zip(extra, stride, dilation)):
-        raise ValueError("output padding is smaller than stride or dilation")
+        raise ValueError("output padding must be smaller than stride or dilation")
     channels, outer = input_shape[1], weight_shape[0]
     expected = outer if transposed else weight_shape[1] * groups
     if channels != expected or outer % groups:
-        raise ValueError("the channels of input and weight and the groups do not fit together")
+        raise ValueError("input channels, weight channels and groups do not match")
     kernel, sizes = tuple(weight_shape[2:]), tuple(input_shape[2:])
     output = output_sizes(
         sizes,

@@ -114,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     option = config.option
     if _on_worker(config):
-        # Without this, an xdist worker would run for seconds after the death of the main process.
+        # Without this call, an xdist worker would run for seconds after the death of the main process.
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return

@@ -145,7 +145,7 @@ class TestTheTable:
         ("old", "new", "said"),
         [
             ('"card-as-another"', '"Card As"', "row 1: id is missing"),
-            ("states", "stats", "row 1 (card-as-another): stats is not a field of a row; there are id,"),
+            ("states", "stats", "row 1 (card-as-another): stats is not a field of a row; the fields are id,"),
             ('date = "2024-05"\n', "", "date is missing; every row has"),
             ('native_isa = ["gfx101*"]\neffective_isa = ["gfx1030"]\n', "", "it names no chip"),
             ('["default", "find-*"]', '["defualt"]', "settings: 'defualt' is not a setting of a GPU"),
@@ -163,7 +163,7 @@ class TestTheTable:
             ("[[expectation]]", "[expectation]", "a row begins with [[expectation]]"),
             ("[[expectation]]", "[[exception]]", "exception: a row begins with [[expectation]]"),
             ("[[expectation]]", "[[expectation", "not TOML"),
-            (ROW, ROW + ROW, "row 2 (card-as-another): the id is taken"),
+            (ROW, ROW + ROW, "row 2 (card-as-another): another row has this id"),
             (ROW, ROW + "sometimes = 1\n", "sometimes is not true or false"),
         ],
     )  # fmt: skip

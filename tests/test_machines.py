@@ -244,7 +244,7 @@ def test_every_effect_is_allowed(tmp_path, effect):
     ("fault", "why"),
     [
         ('library = "miopen"\neffect = "search"', "'search' needs 'seconds' above 0"),
-        ('library = "miopen"\neffect = "hang"\nseconds = 3', "no other effect can have it"),
+        ('library = "miopen"\neffect = "hang"\nseconds = 3', "other effects cannot have 'seconds'"),
         ('library = "hip"\neffect = "search"\nseconds = 3', "'search' needs a call"),
         (
             'library = "triton"\neffect = "wrong"\noperator = "mm"',

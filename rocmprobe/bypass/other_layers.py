@@ -98,7 +98,7 @@ class _Switch:
             with self._lock:
                 self._inside -= 1
                 if not self._inside:
-                    # Only the last thread that leaves restores the switch.
+                    # The last thread that leaves the ``with`` block restores the switch.
                     self._write(self._before)
 
 
@@ -188,8 +188,8 @@ def _registered(kind: str, key: str) -> list[Any]:
     """Register the kernels for ``kind``, and return the objects that keep them registered."""
     aten = torch.ops.aten
     if kind == "fused_convolution":
-        # PyTorch's own kernels for these operators cannot be called any more after ours are registered, so
-        # ours compute all later calls.
+        # After this registration, PyTorch's own kernels for these operators cannot be called. So rocmprobe's
+        # kernels compute all later calls.
         fused: dict[str, Callable[..., Any]] = dict(zip(_FUSED, (_relu_kernel, _add_relu_kernel)))
         return [kernel_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
     if kind == "batch_norm":
@@ -200,5 +200,5 @@ def _registered(kind: str, key: str) -> list[Any]:
             for name in (_RNN if kind == "rnn" else (kind,))
             for overload in getattr(aten, name).overloads()
         }
-    # The kernels below autograd, under ``key``, are for inference mode.
+    # Inference mode skips autograd, so also register the kernels under ``key``.
     return [kernel_library(each, kernels) for each in (key, "Autograd" + key)]

@@ -73,7 +73,7 @@ def _by_bypass(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **options)
 
     convolve.__name__ = convolve.__qualname__ = function.__name__
-    convolve.__doc__ = f"``torch.nn.functional.{function.__name__}`` by the bypass."
+    convolve.__doc__ = f"``torch.nn.functional.{function.__name__}``, computed by the bypass."
     return convolve
 
 

@@ -92,8 +92,8 @@ def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computa
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
     if direction == "bwd-weights":
-        # Values cancel over the batch, so that sums at the edges also cancel. With a single sample, values
-        # cancel over its positions.
+        # Values cancel over the batch, because padding removes positions from some sums. With a single
+        # sample, values cancel over its positions.
         zero_sum, along = "grad", [1] if problem.batch > 1 else space
     elif (direction == "fwd") != problem.transposed:
         zero_sum, along = "weight", [2] if drawn["weight"][1] > 1 else space
@@ -278,7 +278,7 @@ def _float_tier(
             error = (result[name].detach().to("cpu", right.dtype) - right).abs()
             # Do not use `error > ...`, because NaN would then count as correct.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
-            also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
+            also = "" if rule is None else f"; by MIOpen's own rule, the result {rule}"
             _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], right, bad)
 
 

@@ -23,12 +23,12 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 
-#: Number of elements, more than one tile has. Tiles of a select, sort or scan wait for each other, and faults
-#: appear there: hipCUB's DeviceSelect, built for gfx1010, selects wrong elements
+#: Number of elements, which needs several tiles. Tiles of a select, sort or scan wait for each other, which
+#: can fail: hipCUB's DeviceSelect, built for gfx1010, selects wrong elements
 #: (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
-#: Number of elements for dropout, and limit for the error of a fraction. The limit is six standard deviations
-#: of the fraction of elements that two calls both keep or both drop, 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
+#: Number of elements for dropout, and limit for errors. Two calls agree on about 0.3^2 + 0.7^2 = 0.58 of the
+#: elements. The limit is six standard deviations of this fraction: 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
 _DROPPED, _DROPOUT_LIMIT = 1 << 18, 6e-3
 
 
@@ -233,17 +233,18 @@ def dropout(ones: Any) -> Named:
     dropped, again, first = first == 0, second == 0, first.detach()
     return {
         "share dropped": dropped.float().mean().reshape(1),
-        "share that two calls treat alike": (dropped == again).float().mean().reshape(1),
-        "share of gradients that differ": (gradient != first).float().mean().reshape(1),
-        "largest": first.max().reshape(1), "least of the rest": (first + 9 * dropped).min().reshape(1),
+        "share with the same result in two calls": (dropped == again).float().mean().reshape(1),
+        "share of gradients that differ from the output": (gradient != first).float().mean().reshape(1),
+        "largest": first.max().reshape(1), "smallest kept element": (first + 9 * dropped).min().reshape(1),
     }  # fmt: skip
 
 
 def dropout_expected(ones: Any) -> Named:
     """Return the expected values of ``dropout``."""
     shares = {
-        "share dropped": 0.3, "share that two calls treat alike": 0.3**2 + 0.7**2,
-        "share of gradients that differ": 0.0, "largest": 1 / 0.7, "least of the rest": 1 / 0.7,
+        "share dropped": 0.3, "share with the same result in two calls": 0.3**2 + 0.7**2,
+        "share of gradients that differ from the output": 0.0, "largest": 1 / 0.7,
+        "smallest kept element": 1 / 0.7,
     }  # fmt: skip
     return {name: ones[:1] * share for name, share in shares.items()}
 

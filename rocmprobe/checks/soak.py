@@ -19,7 +19,8 @@ NAME = "soak"
 #: Number of results to compare first, and how many must be equal so that the setting counts as deterministic.
 #: Not all must be equal, because a single different result can be a fault of the device.
 _FIRST, _ALIKE = 10, 8
-#: A step loads the device if it takes this many seconds. Launches and comparisons take only milliseconds.
+#: A step keeps the device busy if it takes at least this many seconds. Launches and comparisons take only
+#: milliseconds.
 _LOADED = 0.05
 #: (number of copies of the images at the start, maximum number). With the maximum, a step needs about 1 GiB.
 _COPIES = {"cpu": 1, "cuda": 64}

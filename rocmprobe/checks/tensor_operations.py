@@ -10,7 +10,7 @@ from rocmprobe.checks.check import KERNELS, Check, FailureText
 _DTYPES = ("float32", "float16")
 _INSIDE = "PyTorch calls it only inside other layers: look at the findings about RNN and convolution."
 _UNUSED = (
-    "Programs that use PyTorch do not call it. If a program calls MIOpen itself, compute it in another way."
+    "PyTorch does not call this operation. If a program calls MIOpen itself, replace the operation there."
 )
 
 

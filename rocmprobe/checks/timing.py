@@ -68,7 +68,9 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
         if not beside or not out_of_memory(failure.__cause__):
             raise
         beside.clear()
-        answer.message = "reference operations were not timed: memory is too small for them and the problem"
+        answer.message = (
+            "reference operations were not timed: they and the problem do not fit into memory together"
+        )
         timings = _measure_in_turn(context, own, {}, context.seconds)
     amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
     answer.timings = {**timings, **amounts}

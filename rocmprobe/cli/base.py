@@ -87,7 +87,7 @@ def exhausted(error: Optional[BaseException]) -> str:
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and isinstance(error, OSError):
         place = error.filename or "standard output, or a temporary file"
-        return f"{place}: {error.strerror}; make room, or write to another disk"
+        return f"{place}: {error.strerror}; free some space, or write to another disk"
     if number in (errno.EMFILE, errno.ENFILE):
         return "too many open files; raise the limit with `ulimit -n 1024`"
     if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
@@ -150,7 +150,7 @@ def needs_linux(command: str) -> str:
     """Return an error message if ``command`` cannot run on this system, or "" if it can."""
     if sys.platform != "win32":
         return ""
-    # Commands that test a device fork processes and kill process groups.
+    # A test of a device needs forks and process groups, which Windows does not have.
     return (
         f"`rocmprobe {command}` needs Linux; on Windows, start it in WSL. Commands that do not test the "
         "GPU also work on Windows, for example explain, report, compare, env and list"

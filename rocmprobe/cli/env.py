@@ -51,7 +51,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     refused = unusable(configuration)
     if refused:
         place = f"{chosen.path}: {'settings' if setting else 'recommendation/configuration'}"
-        raise BadInput(f"{place}/{refused}; the file is damaged, run again")
+        raise BadInput(f"{place}/{refused}; the file is damaged; start `rocmprobe run` again")
     env = {**configuration.env, **_new_caches(chosen)}
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")

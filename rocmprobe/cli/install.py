@@ -159,7 +159,8 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
     if not lines:
         raise BadInput(
             f"--constraints: the versions of {option.stack.name} are not known before it is installed; use "
-            "the command that `rocmprobe install` prints, or repeat this in its environment afterwards"
+            "the command that `rocmprobe install` prints, or repeat this command afterwards in the new "
+            "environment"
         )
     try:
         write_atomically("".join(f"{line}\n" for line in lines).encode(), file)

@@ -68,7 +68,7 @@ class Progress:
         self._running: dict[str, _Running] = {}
         self._waiting: set[str] = set()
         self._lock = threading.RLock()
-        # Read the journal, because pytest reports only the outcomes of cases that run in xdist's workers.
+        # If cases run in xdist's workers, pytest reports only outcomes, so read the journal for other events.
         for record in self._new_records():
             self._take(record)
         # Forget cases that were running when an earlier session of this run died.

@@ -93,7 +93,7 @@ def table_command(
             raise
         raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
     except sqlite3.OperationalError as error:
-        raise BadInput(f"the rows do not fit ({error}); set TMPDIR to a folder with more room") from error
+        raise BadInput(f"the rows do not fit ({error}); set TMPDIR to a folder with more space") from error
     print_stderr(_summary(read))
     if output is not None:
         say(output)

@@ -36,7 +36,7 @@ def refuse(given: Iterable[str]) -> None:
     """Raise BadInput if a given option conflicts with ``--verify``."""
     refused = [name for name in _NOT_WITH_VERIFY if name in given]
     if refused:
-        raise BadInput(f"--verify repeats the checks of its results; leave out {', '.join(refused)}")
+        raise BadInput(f"--verify repeats the checks in the given results; leave out {', '.join(refused)}")
 
 
 def verification_options(requested: RunOptions, expected: Results) -> RunOptions:
@@ -69,7 +69,7 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
         if before.get(name) != now.get(name):
             was, is_now = (f"{name}={each[name]}" if name in each else f"no {name}" for each in (before, now))
             raise BadInput(
-                f"{where}: these results were made with {was}, but now there is {is_now}; restore it"
+                f"{where}: these results were made with {was}, but now there is {is_now}; change it back"
             )
 
 

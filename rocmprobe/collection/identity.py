@@ -134,7 +134,7 @@ def chip_of(gpu: Facts, device: str, native_isa: Optional[str], facts: Facts) ->
     return Chip(isa, word(gpu, "pci_id"), word(gpu, "revision"), word(gpu, "name"))
 
 
-#: Values that sort first, for each part of a question. Other values follow alphabetically.
+#: Values that sort first, keyed by the field of ``Question``. Other values follow alphabetically.
 _FIRST: Mapping[str, tuple[str, ...]] = {
     "setting": ("default", "as-found"),
     "caller": ("torch", "capi"),

@@ -177,7 +177,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun
         raise Refused(f"not JSON ({one_line(str(error))})") from error
     # Only a file that joins several runs has members.
     if getattr(data, "members", None) is not None:
-        raise Joined("joins runs that have their own files; name their folder")
+        raise Joined("combines several runs; name the folder with the results.json of each run")
     if data.outcomes is None or data.schema_version is None:
         raise Refused("not a results.json of rocmprobe (it has no schema_version and outcomes)")
     if type(data.schema_version) is not int or data.schema_version != SCHEMA_VERSION:

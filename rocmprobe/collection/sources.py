@@ -132,8 +132,8 @@ def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Source
             yield from _archive(path, name, label, by_folder)
             return
         with path.open("rb") as stream:
-            # Do not read with the largest size, because freeing such a buffer takes longer than reading an
-            # ordinary file.
+            # Do not always request LARGEST_FILE bytes, because freeing such a buffer takes longer than
+            # reading an ordinary file.
             size = os.fstat(stream.fileno()).st_size
             content = stream.read(min(size, LARGEST_FILE) + 1)
     except OSError as error:

@@ -90,7 +90,7 @@ class Answer:
 
 def works(state: str) -> Optional[bool]:
     """Return True if ``state`` proves success, False if it proves failure, else None."""
-    # An "aborted" case died with the run. For a death of the machine, `_state` returns "hang".
+    # "aborted" means that the run died during the case. If the machine died, `_state` returns "hang".
     meaning = state_of(state, RUN_DIED)
     return meaning.works if meaning.learned else None
 

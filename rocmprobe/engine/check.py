@@ -48,7 +48,7 @@ _OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
 _TRIED_BYTES = 1 << 16
 #: Number of convolution problems tested in float32, and in each other dtype.
 _FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
-#: Simpler checks that every setting needs, in this order.
+#: Simpler checks that run before convolution under every setting, in this order.
 _BELOW = ("copy", "elementwise", "gemm")
 
 
@@ -170,7 +170,7 @@ def _machine(
         return OWN, simulated.machine if simulated else here
     if not Path(environment.local_path).is_file():
         what = f"{environment.python}: the interpreter of {environment.name!r}, which the results recommend"
-        raise BadInput(f"{what}, is not there; name other results")
+        raise BadInput(f"{what}, does not exist; name other results")
     found = interpreters([f"{environment.name}={environment.local_path}"])[0]
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:

@@ -411,7 +411,7 @@ def naming_journal(folder: Path) -> Iterator[None]:
     except BadInput as error:
         if str(error).startswith(path):
             raise
-        raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
+        raise BadInput(f"{path}: {error}; the file is damaged; start `rocmprobe run` again") from error
 
 
 def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:

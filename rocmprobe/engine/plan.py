@@ -250,8 +250,8 @@ def _needs(
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # Depend on the float32 case. capi tests copy and elementwise only in float32, and integers are not
-    # tested.
+    # capi tests copy and elementwise only in float32, and no required check tests integers. In both cases,
+    # depend on the float32 case.
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:

@@ -192,7 +192,7 @@ class Session:
             self.journal.derive(case, made)
             # If another process wrote a record for this setting first, that record applies.
             found = self.journal.derived(case)
-        assert found is not None, "it was written a moment ago"
+        assert found is not None, "the setting that was derived above is in the journal"
         if found.env is None:
             return self._without_trial(case, found.state, None, found.reason)
         self._trials.derive(case, found.applied(self._setting(case)))

@@ -336,7 +336,7 @@ class Trials:
             if event is None:
                 return self._hung(child, phase, activity(child.pid, active, waited), budget)
             live = self._live
-            assert live is not None, "the child whose events these are"
+            assert live is not None, "only a running child sends events"
             if event["event"] in ("measuring", "measured"):
                 self._read_conditions(live.case, "before" if event["event"] == "measuring" else "after")
                 continue

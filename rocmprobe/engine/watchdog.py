@@ -126,7 +126,7 @@ class Watchdog:
         guardian = {pid: start for pid, start in below.items() if pid == self._guardian}
         left = {pid: start for pid, start in below.items() if pid not in guardian}
         for pid in left:
-            # Kill the workers' groups, because a process whose parent has ended is no descendant any more.
+            # Kill the workers' groups, because a process whose parent has ended is no longer a descendant.
             kill_group(pid)
         left[self._prober] = started(self._prober)
         kill_same(left)
@@ -161,7 +161,7 @@ class Watchdog:
         """Update ``progress.last_read`` if a starting worker has read files since the last call."""
         if not self.progress.running or self.progress.answers:
             return
-        # An import from a slow disk uses little CPU time, but is no hang.
+        # An import from a slow disk uses little CPU time, but is not a hang.
         read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
         # Only an increase shows that a file was read. The sum decreases when a process ends.
         if 0 <= self._bytes_read < read:

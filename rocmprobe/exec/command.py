@@ -33,7 +33,7 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 #: Programs that run another program with a different environment.
 _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
-#: Options of Python and of env with a value, which is in the same word or in the next word.
+#: Letters of Python's and env's options that need a value. The value is in the same argument or in the next.
 _PYTHON_VALUES = "WX"
 _ENV_VALUES = "uCaS"
 _DEEPEST = 5

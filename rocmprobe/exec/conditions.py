@@ -117,7 +117,7 @@ def conditions(
             return _bypass_alone()
         raise BadInput(
             f"{chosen.path}: {chosen.why_none}, so nothing was run; run the program directly, "
-            "or under the bypass alone with --bypass always"
+            "or with the bypass only (--bypass always)"
         )
     found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)
     environment = chosen.results.environment
@@ -128,8 +128,9 @@ def _within(found: Conditions, environment: Environment, path: Path) -> Conditio
     python = environment.local_path
     if not Path(python).is_file():
         raise BadInput(
-            f"{path}: the recommended environment {environment.name} is not here: there is no {python}; "
-            "use the machine that has it, or name results of this machine with --profile"
+            f"{path}: the recommended environment {environment.name} is not on this machine: "
+            f"there is no {python}; use the machine of the results, or name results of this machine with "
+            "--profile"
         )
     return replace(
         found,
@@ -192,7 +193,7 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
     if setting is None:
         raise BadInput(
             f"{path}: recommendation/configuration/setting: the run had no setting {name!r}; "
-            "the file is damaged, run again"
+            "the file is damaged; start `rocmprobe run` again"
         )
     refuse_foreign(setting, str(path))
     if setting.changes_problems:
@@ -216,7 +217,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
         if not ours or "=" in name or "\0" in name + value:
             raise BadInput(
                 f"{path}: recommendation/configuration/env: {name!r} is not a variable of a setting; "
-                "run again"
+                "start `rocmprobe run` again"
             )
     return variables
 

@@ -204,8 +204,8 @@ class OpenPack:
         origin, here = self.manifest.origin, origin_of(on)
         if origin != here:
             raise BadInput(
-                f"{self._path}: made for {origin.words}; here is {here.words}. A pack works only where these "
-                "are equal: make one here with `rocmprobe warm --shapes FILE --pack FILE`"
+                f"{self._path}: made for {origin.words}; this machine has {here.words}. A pack works only if "
+                "these are equal: make a new pack with `rocmprobe warm --shapes FILE --pack FILE`"
             )
         if dict(self.manifest.variables) != dict(on.setting.env):
             raise BadInput(

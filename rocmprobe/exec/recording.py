@@ -169,6 +169,6 @@ class _Process:
         """Yield (index, time of the first call, problem, number of calls per direction) of each problem."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
-            # If this process ended normally, PyTorch rejected the arguments of every problem without calls.
+            # In a process that ended normally, a problem without calls has arguments that PyTorch rejected.
             if any(counts) or not self._ended:
                 yield number, at, problem, counts

@@ -165,7 +165,10 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
     here = target.native_isa, target.effective_isa
     if isas and here not in isas:
         of = " and ".join(f"{native} as {effective}" for native, effective in sorted(isas, key=str))
-        raise BadInput(f"{path}: the results are of {of}, this GPU is {here[0]} as {here[1]}; run again here")
+        raise BadInput(
+            f"{path}: the results are from {of}, but this GPU is {here[0]} as {here[1]}; "
+            "start `rocmprobe run` here"
+        )
 
 
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:

@@ -85,19 +85,19 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # CMake, CMakeDetermineCompiler.cmake and CMakeTestCXXCompiler.cmake
         re.compile(r"No CMAKE_\w+_COMPILER could be found|is not able to compile a simple test program"),
-        "The compiler is missing or does not work: install g++ and its libstdc++ headers, and for HIP ROCm's "
-        "clang (CXX=/opt/rocm/llvm/bin/clang++). Delete the build folder before you try again.",
+        "The compiler is missing or does not work: install g++ and its libstdc++ headers. For HIP, also "
+        "install ROCm's clang (CXX=/opt/rocm/llvm/bin/clang++). Delete the build folder, then try again.",
     ),
     (  # CMake, FindCUDA
         re.compile(r"Could NOT find CUDA|CUDA_TOOLKIT_ROOT_DIR|CMAKE_CUDA_COMPILER|CUDAToolkit"),
         "The build needs CUDA. For an AMD GPU, switch the HIP option on (llama.cpp: -DGGML_HIP=ON; others: "
-        "-DUSE_ROCM=ON, -DUSE_HIP=ON) in an empty build folder. Without a HIP option, it does not run on "
-        "AMD GPUs.",
+        "-DUSE_ROCM=ON, -DUSE_HIP=ON) in an empty build folder. A program without a HIP option does not run "
+        "on AMD GPUs.",
     ),
     (  # CMake, the files that packages export
         re.compile(r"but (?:this|not all the|the following) files?|references the file"),
-        "A file in a package's CMake files is missing or has another name: the lines below name it. Check "
-        "its folder: a file of another version there means packages of two releases, or a faulty package. "
+        "A package's CMake files list a file that is missing or has another name; the lines below name it. "
+        "If its folder has a file of another version, the packages are of two releases, or one is faulty. "
         "For a quick test, create a link with the expected name.",
     ),
     (  # HIP, hip-config.cmake; CMake, CMakeDetermineHIPCompiler.cmake
@@ -141,8 +141,8 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # libstdc++ bits/c++config.h
         re.compile(r"__glibcxx_assert_fail"),
         "The assertions of GCC's C++ library cannot be compiled for the GPU: build without them "
-        "(-U_GLIBCXX_ASSERTIONS; a distribution sets it in CXXFLAGS), or with the C++ library of an older "
-        "GCC (--gcc-install-dir).",
+        "(-U_GLIBCXX_ASSERTIONS; some distributions set this macro in CXXFLAGS), or with the C++ library of "
+        "an older GCC (--gcc-install-dir).",
     ),
     (  # GCC, setuptools, CMake, Visual Studio
         re.compile(
@@ -246,8 +246,8 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # GCC, Clang
         re.compile(r"unrecognized command.line option|unknown argument|unsupported option"),
-        "The compiler does not know an option of the build: it is another compiler, or another release of "
-        "it. HIP code needs ROCm's own: `CXX=/opt/rocm/llvm/bin/clang++`.",
+        "The compiler does not know an option of the build: the build expects another compiler or "
+        "release. HIP code needs ROCm's own compiler: `CXX=/opt/rocm/llvm/bin/clang++`.",
     ),
     (  # Clang, GCC
         re.compile(

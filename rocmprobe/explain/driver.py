@@ -72,27 +72,27 @@ def kernel_crash(context: LogContext) -> Iterator[Inference]:
             return
 
 
-#: Steps at which the driver can fail to start a GPU, and what to check. Source: Linux
-#: drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
-#: drivers/pci/setup-res.c.
 _INIT_FAILED = re.compile(
     r"Fatal error during GPU init|probe of [\w:.]+ failed with error|hw_init of IP block"
 )
+#: Steps at which the driver can fail to start a GPU, and what to check. Source: Linux
+#: drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
+#: drivers/pci/setup-res.c.
 _INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
-        "the board gives it too little address space",
+        "the mainboard gives the GPU too little address space",
         re.compile(r"BAR \d.*(?:can't assign|failed to assign|no space)|probe of \S+ failed with error -12"),
         "Update the BIOS, and switch on its Above 4G Decoding and Resizable BAR. With many cards, try "
         "fewer cards. The kernel option `pci=realloc` may help.",
     ),
     (
-        "it cannot read the card's own description",
+        "the driver cannot read the description that the card stores",
         re.compile(r"discovery.*(?:[Ff]ail|[Ee]rror|-\d+)|[Ff]ail.*discovery"),
         "Unplug the machine for a minute. If the error stays, update kernel and linux-firmware, then BIOS "
         "and the card's firmware. If nothing helps, suspect the card.",
     ),
     (
-        "its security processor loads no firmware",
+        "the GPU's security processor loads no firmware",
         re.compile(r"\b(?:PSP|psp)\b.*(?:[Ff]ail|[Ee]rror|[Tt]ime)|[Ff]ail.*\b(?:PSP|psp)\b"),
         "Switch the machine off and on, then update linux-firmware. In a virtual machine, the host must "
         "never have used the GPU: bind it to vfio-pci at boot, or use a container.",
@@ -104,10 +104,10 @@ _INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "restart.",
     ),
     (
-        "it finds no video BIOS",
+        "the driver finds no video BIOS",
         re.compile(r"VBIOS|Unable to locate a BIOS ROM"),
-        "In a virtual machine, give the GPU's ROM file to the guest. Else reseat the card and update the "
-        "BIOS.",
+        "In a virtual machine, give the GPU's ROM file to the guest. Otherwise, reseat the card and "
+        "update the BIOS.",
     ),
 )  # fmt: skip
 
@@ -128,7 +128,7 @@ def gpu_start(context: LogContext) -> Iterator[Inference]:
             return
 
 
-#: Meanings of the errors when a program opens /dev/kfd, and what to do.
+#: Errors that a program can get when it opens /dev/kfd, with their meanings and what to do.
 #: Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_chardev.c and kfd_process.c.
 _KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
     (
@@ -147,7 +147,7 @@ _KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
         {"gpu-unsupported-by-kfd": 3.6},
         "Run `sudo dmesg | grep -iE 'kfd|iommu|amdgpu'` to see the driver's own reason. Known cases are "
         "integrated GPUs that ROCm never supported: switch the IOMMU on in the BIOS, try a newer kernel, or "
-        "use a card.",
+        "use a graphics card.",
     ),
     (
         re.compile(r"/dev/kfd.{0,80}(?:Cannot allocate memory|ENOMEM)"),

@@ -46,7 +46,7 @@ _ANSWER = 0.7
 _GUESS = 0.5
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
-#: Known reports that share at least this much of the text are shown, up to the given number.
+#: Minimum similarity of a known report that is shown, and maximum number of such reports.
 _RESEMBLES, _MOST = 0.3, 3
 #: Groups whose advice is to install software again. Installing takes long, so the answer begins with a check.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
@@ -198,9 +198,9 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
 
 #: Causes whose group is not in ``ANYWHERE``, but whose advice is for every GPU.
 _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-package-conflict"))
-#: Layers whose advice concerns AMD's software alone.
+#: Layers whose advice concerns only AMD's software.
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
-#: Layers in which programs without PyTorch fail, too.
+#: If one of these layers fails, programs without PyTorch fail, too.
 _BELOW_TORCH = frozenset(("hardware", "driver", "hsa", "hip"))
 #: If a log has none of these words, only a rule can name MIOpen as the cause, not the learned words alone.
 _OF_MIOPEN = frozenset(("miopen", "jit", "convolution", "transposed-convolution", "batch-norm", "rnn"))

@@ -13,7 +13,7 @@ from typing import Optional
 from rocmprobe.explain.builds import BuildError, first_error
 from rocmprobe.text.log import Line, Log
 
-#: Owners that are no package: the interpreter and its standard library, and the user's own files.
+#: Owners of frames outside of packages: the interpreter with its standard library, and the user's own files.
 PYTHON, USER = "Python", "the program"
 _FRAMES = 40
 
@@ -117,7 +117,7 @@ _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|Timeout|NotFound|Exit|Died|Failure)|(?<=socket\.)timeout)"
     r"(?:: ?(.*)| *$)"
 )
-#: A report of a program that shows errors in a page (ComfyUI's "Error Details").
+#: Lines of an error page, e.g. of ComfyUI's "Error Details".
 _REPORTED_KIND = re.compile(r"^\W*Exception Type:\W*(?:(?P<package>[\w.]+)\.)?(?P<kind>[A-Z]\w+)")
 _REPORTED_MESSAGE = re.compile(r"^\W*Exception Message:[* ]*(?:\w+Error: )?(.*)")
 _THROWN = re.compile(r"terminate called after throwing an instance of \W([\w:]+)\W")
@@ -152,7 +152,7 @@ _TORCH_FRAME = re.compile(
 )
 #: A line that ends without a message, because the message is on the next lines.
 _NO_MESSAGE = re.compile(r"(?:Error|Exception): *$")
-#: A line that ends in the type alone: "Module load: FILE: ModuleNotFoundError".
+#: A line that ends with only the type: "Module load: FILE: ModuleNotFoundError".
 _ENDS_IN_TYPE = re.compile(r": ([A-Z]\w+(?:Error|Exception))$")
 _ASSERTION = re.compile(r"(?P<path>\S+\.(?:cpp|cc|c|h|hpp)):\d+: .*\b[Aa]ssertion\b.* failed")
 _KERNEL_FRAME = re.compile(
@@ -292,7 +292,7 @@ def extract(log: Log) -> LogStructure:
     )
 
 
-#: Words with which a program calls its own message harmless, and messages of programs and drivers that work.
+#: Words with which a program calls its own message harmless, and harmless messages of programs and drivers.
 #: Source: Linux drivers/gpu/drm/amd (secure display is not needed to compute), drivers/acpi; TensorFlow's
 #: start; PyTorch c10/cuda (expandable segments), torch/utils; Stable Diffusion web UI; xformers; pip.
 _HARMLESS = re.compile(

@@ -19,8 +19,8 @@ from typing import Any
 from rocmprobe.text.log import Log, without_frames
 from rocmprobe.text.tables import json_table
 
-#: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that two long logs keep the
-#: same part.
+#: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that similar long logs keep
+#: mostly the same hashes.
 SIZE = 128
 #: Hexadecimal digits of one hash.
 DIGITS = 6

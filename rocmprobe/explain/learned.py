@@ -21,11 +21,12 @@ from rocmprobe.text.tables import json_table
 
 #: Weights are stored as integers, in units of 1 / ONE.
 ONE = 20
-#: A log with more lines is read around its error, because the words of all other lines would hide it.
+#: If a log has more lines, only the lines near its error are used. Words of other lines would outweigh them.
 _LINES = 300
-#: Lines before and after the error of a long log that are read.
+#: Number of lines before and after the error of a long log.
 _BEFORE, _AFTER = 60, 20
-#: Parameters of ``pooled``. Chosen with the first answers to sets 10 to 12.
+#: Parameters of ``pooled``, chosen by the first-try results on the labelled reports of sets 10 to 12
+#: (benchmarks/results/explain_new_reports.md).
 _FILL, _FILL_UNKNOWN, _EXPONENT, _SMALLEST = 0.05, 0.6, 0.5, 0.05
 #: A log with fewer known words gives too little evidence, so the rules decide alone.
 _ENOUGH = 16

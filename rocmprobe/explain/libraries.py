@@ -370,7 +370,7 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
                     f"line {line.number}: ROCm's compiler {short(name)} is not installed",
                     {"jit-compiler-missing": 5.0}, "user-env",
                     remedy="Install the package with ROCm's LLVM, of the same release as the rest "
-                    "(rocm-llvm or llvm-amdgpu). Messages about unset values only follow from this.",
+                    "(rocm-llvm or llvm-amdgpu). This also causes messages about unset values.",
                 )  # fmt: skip
                 return
             builds = bool(_COMPILER.search(name))

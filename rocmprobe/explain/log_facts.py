@@ -36,7 +36,8 @@ _VARIABLE = (
     r"(?:HSA|HIP|ROCR|ROC|ROCM|MIOPEN|PYTORCH|TORCH|AMD|ROCBLAS|HIPBLASLT|HIPRTC|HCC|GPU|HSAKMT|TENSILE|OLLAMA"
     r"|AMDGPU|MLIR)_[A-Z0-9_]{2,60}|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD|AMD_SERIALIZE_KERNEL"
 )
-#: NAME=value, "NAME": "value", environ["NAME"] = "value", and NAME value after a command of ``_SETS``.
+#: A set variable: NAME=value, "NAME": "value", environ["NAME"] = "value", or, after a command of ``_SETS``,
+#: NAME value.
 _ASSIGNED = re.compile(
     rf"""(?x) (?<![\w$\{{,.-]) (?P<quote>["'`])? (?P<name>(?!\w+_(?:STATUS|ERROR)_){_VARIABLE}) (?:["'`]\]?)?
         (?: (?<!["'`\]]) = | \s?=\s?(?=["']) | (?P<colon>:)\s?(?![A-Z_\d]+[:=]) | (?<=\]) \s?=\s?
@@ -45,7 +46,7 @@ _ASSIGNED = re.compile(
           | (?P<bare>[^\s"'`;&|<>()\],}}]{{1,400}}) )"""
 )
 _TRIGGER = re.compile(r"[A-Z]_[A-Z]|_DEVICES")
-#: Words before a variable that a program only recommends. This variable is not set.
+#: Words that recommend the next variable, e.g. "try". A recommended variable does not count as set.
 _ADVICE = re.compile(
     r"""(?xi) (?: passing | setting | consider(?:ing)? | try(?:ing)? | us(?:e|ing) | by | with | via
         | please | or | e\.g\. | example | you[ ](?:can|may|should)[ ](?:also[ ])?set | to[ ]set | need[ ]to
@@ -53,7 +54,7 @@ _ADVICE = re.compile(
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
 _LOOK_BACK = 40
-#: Definitions for compilers, which look like variables.
+#: Text before a definition for a compiler, because the definition looks like a set variable.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 
@@ -103,9 +104,9 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Excludes the version for which an extension was built, because another torch can be installed.
+#: Excludes the version for which an extension was built, because the installed version can be another one.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
-#: Most reliable pattern first: output of a program made to print the fact, then incidental output.
+#: The most reliable patterns come first: lines whose purpose is to show the version.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
     ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
@@ -263,7 +264,7 @@ def facts_of(given: Mapping[str, Any]) -> Facts:
 
 def _word(name: str, value: Any) -> Optional[str]:
     if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
-        raise BadInput(f"{name} is {value!r:.80}; it must be a text or null")
+        raise BadInput(f"{name} is {value!r:.80}; it must be a string or null")
     word = "" if value is None else str(value).strip()
     if not word or word.lower().startswith("unknown"):
         return None
@@ -283,7 +284,7 @@ def _variables(value: Any) -> dict[str, str]:
         raise BadInput(f"env is {value!r:.80}; it must be an object of names and values")
     for name, setting in value.items():
         if isinstance(setting, bool) or not isinstance(setting, (str, int, float)):
-            raise BadInput(f"env: {name!r:.80} is {setting!r:.80}; it must be a text")
+            raise BadInput(f"env: {name!r:.80} is {setting!r:.80}; it must be a string")
     return {str(name): str(setting) for name, setting in value.items()}
 
 
@@ -467,7 +468,7 @@ def facts_of_results(results: Results) -> Facts:
     """
     failing = _failing(results)
     found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
-    # A run selects the GPU of its trials, so the order of the GPUs has no effect.
+    # A run selects the GPU for its trials, so the order of the GPUs has no effect.
     return replace(found, first_gpu=None)
 
 

@@ -35,7 +35,7 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
     """
     if context.structure.failed or context.fatal or context.words & ENDED:
         return
-    # A warning that is known to be harmless has its points already.
+    # If the log has a known harmless warning ("remark"), the warning's signature already gives points.
     points = {"benign-warning": 0.6 if "remark" in context.words else 3.4}
     if context.structure.harmless:
         yield Inference(
@@ -62,7 +62,7 @@ def facts_alone(context: LogContext) -> Iterator[Inference]:
     """
     if context.fatal or context.structure.warned or not context.structure.failed:
         return
-    if any(hit.signature.shows for hit in context.hits):  # the relations already weigh these symptoms
+    if any(hit.signature.shows for hit in context.hits):  # relations already give points for these symptoms
         return
     if not context.words & {"torch", "llama"}:
         return
@@ -75,7 +75,7 @@ def facts_alone(context: LogContext) -> Iterator[Inference]:
         weight, name = max(weights, default=(0.0, ""))
         if weight > 0:
             cause = answer.cause if name == THIS else name
-            yield Inference(f"the log names no failure; by the facts, {answer.says}", {cause: 2.6})
+            yield Inference(f"the log names no failure, but the facts do: {answer.says}", {cause: 2.6})
             return
 
 

@@ -51,12 +51,12 @@ _OF_A_STACK = re.compile(
 _SYSTEM_ERROR = re.compile(r"\[Errno (?:2|13|17|20|21|28|36|101|111)\](?!.*(?:\.so\b|/dev/))")
 
 
-#: Only torch for CUDA has these files. If a program does not find them, its torch is a different build.
+#: Only torch for CUDA has these files. If a program does not find them, its torch is not for CUDA.
 NO_CUDA_IN_TORCH = re.compile(r"(?:libtorch_cuda\w*|libc10_cuda)\.so: cannot open shared")
 _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
 
-#: NVIDIA's assembler, which the Triton of PyPI calls on any machine.
+#: NVIDIA's assembler, which Triton from PyPI calls on any machine.
 _FOR_NVIDIA = re.compile(r"\bptxas\b|PTX codegen")
 
 
@@ -174,8 +174,8 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # conda, CondaHTTPError; pip
         re.compile(r"HTTP 404|404 Client Error|404 NOT FOUND"),
-        "This file is no longer at this address: the version was removed, or a mirror lacks it. Use newer "
-        "requirements of the program, and the official channel (~/.condarc) or index.",
+        "This file is no longer at this address: the version was removed, or a mirror lacks it. Use a "
+        "newer requirements.txt, and the official channel (~/.condarc) or index.",
     ),
     (  # PyTorch aten/src/ATen/mps
         re.compile(r"not (?:currently )?(?:implemented|supported) for the MPS device"),
@@ -284,7 +284,7 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
 _JOURNAL = re.compile(r"([\w.@-]+)\[\d+\]: ")
 
 
-#: Start of each line of AMD's runtime for WSL. Source: librocdxg.
+#: Start of each line that AMD's runtime for WSL prints. Source: librocdxg.
 _OF_WSL = re.compile(r"pid:\d+ tid:0x")
 
 
@@ -389,7 +389,7 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         ),
         "The index has no package of this name and version for this Python and system: check the index "
         "address, the version, and the Python (`python --version`). AMD's and PyTorch's indexes each "
-        "support few Pythons.",
+        "support few Python versions.",
     ),
     (
         "conda",
@@ -450,7 +450,7 @@ def installer(context: LogContext) -> Iterator[Inference]:
             points = {"outside": 3.0, "rocm-package-wrong-os": 4.6}
             cure = (
                 f"{for_linux}. On Windows, use AMD's own wheels if they support your chip (`rocmprobe "
-                "install`), WSL, or DirectML."
+                "install`). Otherwise, use WSL or DirectML."
             )
             says = f"line {line.number}: {for_linux}"
             yield Inference(says, points, "user-env", elsewhere=True, remedy=cure)
@@ -494,7 +494,7 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
         yield Inference(says, {"outside": 5.4}, "user-env", elsewhere=True, remedy=remedy)
 
 
-#: Interfaces to a GPU other than ROCm, each with advice that names a test. Source: ggml-vulkan, the Vulkan
+#: GPU interfaces other than ROCm, each with advice that names a test. Source: ggml-vulkan, the Vulkan
 #: specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
 _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
@@ -619,7 +619,7 @@ _EXTENSIONS = re.compile(
 
 _NUMPY = re.compile(r"compiled using NumPy 1")
 _NUMPY_REMEDY = "Run `pip install 'numpy<2'`, or install a newer release of the package for NumPy 2."
-#: Errors if versions of packages do not match: a missing name, or a changed size of a NumPy type (Cython).
+#: Errors of packages whose versions do not match: a missing name, or a changed size of a NumPy type (Cython).
 _UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 

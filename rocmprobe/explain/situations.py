@@ -38,7 +38,7 @@ _BY_ANSWER = {
     "runtime-knows-chip": ("", "rocm-before-gpu"),
     "rocblas-has-kernels": ("rocblas-holds", ""),
 }
-#: Patterns of situations, for the text of logs and of facts.
+#: Pattern for each situation, in the text of logs and of facts.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
     "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
@@ -91,8 +91,8 @@ _PACKAGE = re.compile(
 )
 
 _LINUX = re.compile(r"(?i)linux|ubuntu|debian|fedora|arch|manjaro|gentoo|nixos|suse|rhel|centos|mint|pop!_os")
-#: In these messages, a process names the ISA that it uses for its device. A working override changes the
-#: ISA.
+#: In these messages, a process names the ISA that it uses for its device. A working override changes
+#: this ISA.
 _NAMED = re.compile(
     r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)"
 )

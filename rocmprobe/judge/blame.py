@@ -23,8 +23,8 @@ _BY_CAUSE = {
 }
 #: Causes that only describe a symptom.
 _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
-#: The layer to blame on AMD, keyed by the rung (group of checks) that fails, if the evidence names nothing
-#: more specific.
+#: The layer probably at fault on an AMD GPU, keyed by the failed rung (group of checks). It is used if the
+#: evidence names nothing more specific.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
     "controls": "torch-build", "compiled": "triton", "primitives": "miopen-exec",

@@ -20,7 +20,7 @@ _LONGEST = 300
 #: A first call counts as hanging if it takes longer than 3 times its duration in the results, plus 5 seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
 #: A starting worker that uses no CPU time counts as hanging if it has read no file for this many seconds.
-#: Soon after its start, this fraction of the time since the start is enough.
+#: Soon after the start, a shorter time is enough: this fraction of the time since the start.
 _READING, _READING_SHARE = 5.0, 0.25
 #: Causes of failures for lack of memory, in the machine or on the GPU. They do not prove a fault of the GPU.
 _MEMORY = ("oom-kill", "out-of-memory")

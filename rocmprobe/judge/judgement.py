@@ -57,7 +57,7 @@ class Expectations:
         """Return ``outcome`` as ``xfail`` or ``xpass`` if a failure was expected, else in its observed
         state."""
         plain = observed(outcome)
-        # Keep the state that an earlier baseline gave.
+        # Without a new baseline, keep the state that follows from an earlier baseline.
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
             return outcome
         expected = self._expected(plain)

@@ -25,10 +25,10 @@ from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, measure_roof, work
 
-#: A card counts as slow if its fraction of the peak is below this factor times the smallest published
-#: fraction. Published fractions of one network differ by less than a tenth between an RX 5700 and an RX 6800
-#: (data/reference_speeds.toml). Published fractions of a matrix product differ by a fifth between two RDNA1
-#: cards with different libraries.
+#: A card counts as slow if it reaches a smaller fraction of its peak than this factor times the smallest
+#: published fraction. Published fractions of one network differ by less than a tenth between an RX 5700 and
+#: an RX 6800 (data/reference_speeds.toml). Published fractions of a matrix product differ by a fifth between
+#: two RDNA1 cards with different libraries.
 SLOW = 0.75
 #: Seconds to launch a kernel (RX 5500 XT). If the ideal time of a layer is shorter than five launches per
 #: direction, launching can explain a slow layer. If it is shorter than two launches, the layer is not

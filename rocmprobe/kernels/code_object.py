@@ -102,7 +102,7 @@ def with_isa(code: bytes, isa: str) -> bytes:
     """
     _check(code)
     if isa not in _FLAGS:
-        raise ValueError(f"{isa} is not supported as the target of the copy")
+        raise ValueError(f"a code object cannot be copied for {isa}")
     return code[:_FLAGS_AT] + _FLAGS[isa].to_bytes(4, "little") + code[_FLAGS_AT + 4 :]
 
 

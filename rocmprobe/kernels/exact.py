@@ -26,7 +26,7 @@ def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:
 
 def integers(seed: int, count: int) -> list[int]:
     """Return ``count`` pseudorandom integers from -2 to 2."""
-    # Sums of such small integers are exact in float32.
+    # Sums of small integers are exact in float32.
     return [crc32(f"{seed} {number}".encode()) % 5 - 2 for number in range(count)]
 
 

@@ -156,7 +156,7 @@ class Module:
                     f"{target.effective}"
                 )
                 raise device.failed(failure, refusal) from None
-            # Look up the functions now, because this is not possible while a graph is captured.
+            # Look up the functions now, because a lookup is not possible while a graph is captured.
             self._functions = {
                 name: device.modules.function(self._module, name)
                 for name, kernel in self.kernels.items()

@@ -146,7 +146,7 @@ def _fault(
         has_bias="bias" in contents, cap=option.workspace_bytes,
     )  # fmt: skip
     if launches is None:
-        return "the kernel was offered for this problem, but cannot run it"
+        return "the kernel was chosen for this problem, but cannot run it"
     item = ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
     buffers = {}

@@ -22,7 +22,7 @@ SITUATIONS = frozenset(
         "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
     }
 )  # fmt: skip
-#: Facts about the chip alone that ``Advice.when`` can also require: a target, "official-lacks" (no wheel in
+#: Words about only the chip that ``Advice.when`` can also contain: a target, "official-lacks" (no wheel in
 #: PyTorch's index has code for the chip) and "amd-lacks" (no wheel in AMD's index has code for the chip).
 CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
 #: Causes that disappear with a build of PyTorch that has code for the chip.

@@ -25,7 +25,7 @@ from rocmprobe.text.tables import table
 #: Special names of symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even
 #: if there is no symptom.
 ANY, ALWAYS = "any", "always"
-#: Placeholder in a consequence. It stands for the cause in the table row from which the result was concluded.
+#: Placeholder for a cause in a consequence. The table row that decides a relation names the cause.
 THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
@@ -260,8 +260,8 @@ def _override_is_accepted(combination: Combination) -> Iterator[_Found]:
             True,
             f"the override names {isa}"
             if isa
-            else "the value of the override is not three numbers with dots: the runtime refuses it, and "
-            "opens no GPU",
+            else "the value of the override is not three numbers with dots: the runtime rejects it "
+            "and finds no GPU",
             "ROCT src/topology.c",
         )
 
@@ -460,7 +460,11 @@ def _first_device_is_a_card(combination: Combination) -> Iterator[_Found]:
             else "the first GPU that programs see is the one in the processor, not the card"
         )
         yield _Found(
-            combination.first == "card", True, says, "the order of ROCr and the lists of devices", stops=False
+            combination.first == "card",
+            True,
+            says,
+            "the order of GPUs in ROCr, and the variables that select GPUs",
+            stops=False,
         )
 
 

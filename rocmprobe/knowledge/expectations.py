@@ -133,7 +133,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
             raise BadInput(f"{label}: id is missing or invalid; use lowercase letters, digits and hyphens")
         label = f"{label} ({row['id']})"
         if row["id"] in found:
-            raise BadInput(f"{label}: the id is taken; give it another")
+            raise BadInput(f"{label}: another row has this id; use a new one")
         wrong = _wrong(row)
         if wrong:
             raise BadInput(f"{label}: {wrong}")
@@ -145,7 +145,7 @@ def _wrong(row: Mapping[str, Any]) -> str:
     known = {field.name: field for field in fields(Expectation)}
     for key, value in row.items():
         if key not in known:
-            return f"{key} is not a field of a row; there are {', '.join(known)}"
+            return f"{key} is not a field of a row; the fields are {', '.join(known)}"
         kind = str(known[key].type)
         if kind == "bool" and not isinstance(value, bool):
             return f"{key} is not true or false; write one of them"
@@ -175,12 +175,12 @@ def _strange_word(row: Mapping[str, Any]) -> str:
             if word not in words:
                 return f"{key}: no {word!r}; there are {', '.join(words)}"
     if row["cause"] not in {cause.name for cause in causes()}:
-        return f"cause: no {row['cause']!r}; `rocmprobe list causes` shows them"
+        return f"cause: no {row['cause']!r}; `rocmprobe list causes` shows all causes"
     names = [setting.name for setting, _, _ in all_settings()]
     names += [forced_setting(solver).name for solver in solvers()]
     for pattern in row["settings"]:
         if not any(fnmatchcase(name, pattern) for name in names if name != _CPU):
-            return f"settings: {pattern!r} is not a setting of a GPU; `rocmprobe list settings` shows them"
+            return f"settings: {pattern!r} is not a setting of a GPU; see `rocmprobe list settings`"
     return ""
 
 

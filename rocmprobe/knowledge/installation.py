@@ -88,7 +88,7 @@ def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -
 def _check(place: Place) -> tuple[str, tuple[str, ...]]:
     if place.system == "windows":
         return "Check", ("python -m torch.utils.collect_env",)
-    return "Check, in the folder of rocmprobe", ("pip install .", "rocmprobe run")
+    return "Check (in rocmprobe's folder)", ("pip install .", "rocmprobe run")
 
 
 def constraints(option: Option, place: Place) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
     if breaks:
         status = "fails"
     elif report:
-        # A report from a user is stronger evidence than conclusions from publications.
+        # A report from a user is stronger evidence than data/compatibility.toml.
         status = report.status
     elif failing(answered):
         status, refused = "fails", failing(answered)

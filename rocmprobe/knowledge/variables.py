@@ -322,7 +322,7 @@ def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
     if row.values == "devices" and not all(
         _DEVICE.fullmatch(each.strip()) for each in text.split(",") if text
     ):
-        return "neither an index nor a GPU-UUID: the list ends there, and what follows is hidden"
+        return "neither an index nor a GPU-UUID: the list ends there, and GPUs listed after it are hidden"
     if row.values == "alloc-conf":
         return _refused_option(row, value)
     return ""
@@ -346,7 +346,7 @@ def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
     digits = re.match(r"\s*[+-]?[0-9]{1,20}", value)
     if digits is None:
         early = "logs an error and uses the default"
-        late = "fails with 'stoul' (miopenStatusUnknownError), even when a descriptor is created"
+        late = "fails with 'stoul' (miopenStatusUnknownError), even in calls that only create a descriptor"
         if rocm is None:
             return f"not a mode: MIOpen up to ROCm 6.0 {early}, a later one {late}"
         return f"not a mode of this version: MIOpen {late if rocm >= (6, 1) else early}"

@@ -18,9 +18,9 @@ from typing import Any, Optional
 from rocmprobe.text.tables import table
 
 #: Numerical guarantee of a kernel. ``SUMS``: the kernel adds all products in one accumulator. ``PARTS``: the
-#: kernel rounds partial sums to the result's dtype before it adds them. PyTorch's own kernels do so in half
-#: precision, with one partial sum per filter tap or per sample of the batch. ``TRANSFORMS``: the library can
-#: choose Winograd, FFT or a GEMM that rounds partial sums.
+#: kernel rounds partial sums to the result's dtype before it adds them. PyTorch's own kernels are ``PARTS``
+#: in half precision, with one partial sum per filter tap or per sample of the batch. ``TRANSFORMS``: the
+#: library can choose Winograd, FFT or a GEMM that rounds partial sums.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
 #: Largest size of a sum of random terms, and of its partial sums, as a multiple of the root mean square of
 #: such sums. Only a few sums in a billion are larger.

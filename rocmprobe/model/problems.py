@@ -233,11 +233,11 @@ def parse_problem(text: str) -> Problem:
     if problem.in_channels % problem.groups or problem.out_channels % problem.groups:
         raise bad("groups must divide the input and the output channels")
     if not problem.transposed and any(problem.output_padding):
-        raise bad("'o', output padding, belongs to transposed convolution")
+        raise bad("'o' (output padding) is only valid for transposed convolution")
     if any(o and o >= max(s, d) for o, s, d in zip(problem.output_padding, problem.stride, problem.dilation)):
-        raise bad("'o', output padding, must be smaller than the stride or the dilation")
+        raise bad("'o' (output padding) must be smaller than the stride or the dilation")
     if problem.channels_last and problem.rank != 2:
-        raise bad("'nhwc' is a memory format of 2-d convolution")
+        raise bad("'nhwc' is only valid for 2-d convolution")
     if problem.channels_last and problem.noncontiguous:
         raise bad("'nhwc' and 'noncontiguous' exclude each other")
     if min(problem.output_size) < 1:

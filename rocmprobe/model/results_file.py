@@ -131,7 +131,7 @@ def _made(kind: Any, data: Any) -> Any:
 RECOMMENDED = Path("reports/recommended/results.json")
 
 _NO_RESULTS = "name the folder of a run, or its results.json"
-_DAMAGED = "the file is damaged, run again"
+_DAMAGED = "the file is damaged; start `rocmprobe run` again"
 
 
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:

@@ -132,8 +132,8 @@ def _kill_running() -> None:
         kill_group(group)
 
 
-#: Process groups of running programs. They must be killed at exit, because the threads that wait for the
-#: programs end without killing them.
+#: Process groups of running programs. They must be killed at exit, because the waiting threads stop without
+#: killing the programs.
 _running: set[int] = set()
 #: Lock that is held from the start of a program until its group is in ``_running``.
 _starting = threading.Lock()

@@ -58,8 +58,8 @@ class Guardian:
 
 def guardian() -> Guardian:
     """Return the guardian of this process."""
-    # Start only one guardian. Nothing would refer to a second guardian, so Python would free it, and it would
-    # kill its groups.
+    # Start only one guardian. Nothing would refer to a second guardian, so Python would free it, and a freed
+    # guardian kills its groups.
     with _starting:
         return _started()
 

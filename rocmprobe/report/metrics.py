@@ -22,9 +22,9 @@ Samples = Sequence[tuple[Labels, float]]
 def text(verdict: Verdict, now: float) -> str:
     """Return the metrics of a verdict. ``now`` is the time of the verdict in seconds since the epoch."""
     lines = [
-        *_metric("check_state", "1 for the state of the last check, 0 for every other state.", [
+        *_metric("check_state", "1 if the last check ended in this state, else 0.", [
             ({"state": state}, state == verdict.state) for state in STATES]),
-        *_metric("check_reason", "1 for the reason why the last check was not ok, else 0.", [
+        *_metric("check_reason", "1 if the last check was not ok for this reason, else 0.", [
             ({"reason": reason}, reason == verdict.reason) for reason in REASONS]),
         *_metric("check_duration_seconds", "How long the last check took.", [({}, verdict.seconds)]),
         *_metric("check_budget_seconds", "How long the last check was allowed to take.", [
@@ -33,7 +33,7 @@ def text(verdict: Verdict, now: float) -> str:
             ({}, now)]),
         *_metric("check_simulated", "1 if the last check was of a simulated machine.", [
             ({}, verdict.simulated is not None)]),
-        *_metric("check_question_state", "1 for the state of each test in the last check.",
+        *_metric("check_question_state", "1 if a test of the last check ended in this state, else 0.",
                  _questions(verdict)),
         *_metric("check_info", "Device, setting and ISAs of the last check.", [({
             "device": verdict.device or "", "setting": verdict.setting or "",

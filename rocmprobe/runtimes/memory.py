@@ -71,7 +71,7 @@ class Buffer:
     def write(self, content: bytes) -> None:
         """Copy ``content`` to the start of the buffer. Raise ValueError if the content is too long."""
         if len(content) > self.size:
-            raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
+            raise ValueError(f"{len(content)} bytes do not fit into a buffer of {self.size}")
         self.runtime.copy_in(self.address, content)
 
     def read(self) -> bytes:

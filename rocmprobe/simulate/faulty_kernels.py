@@ -206,10 +206,10 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     problem = problem_of(call)
     axes = [reads(problem, axis) for axis in range(problem.rank)]
     if not all(axes):
-        # No term can be lost, because all factors from the image are padding.
+        # The filter reads only padding, so no sum has a term that could be lost.
         return compute(call)
     if direction == "bwd-weights":
-        # Remove the last position of the last sample from the tensor that is not the image.
+        # In the tensor that multiplies the image, zero the last position of the last sample.
         name = "input" if call.transposed else "grad_output"
         without = getattr(call, name).clone()
         without[-1][at(max(position for position, _, _ in axis) for axis in axes)] = 0

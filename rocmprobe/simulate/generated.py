@@ -60,7 +60,7 @@ _BUGS = (
     ),
     PlantedBug(
         "uncleared-result", "the sums are added to the result of the previous call with the same shape",
-        source="https://github.com/ROCm/MIOpen/pull/1104: atomic additions to weights that nobody cleared",
+        source="https://github.com/ROCm/MIOpen/pull/1104: atomic additions to weights that were not cleared",
     ),
     PlantedBug("untouched-output", "nothing is written: the result is the old content of its memory"),
     PlantedBug(
@@ -92,7 +92,7 @@ _BUGS = (
     PlantedBug(
         "mixed-up-layout", "an operand in channels-last order is read as if it were in channels-first",
         tokens=("nhwc",),
-        source="https://github.com/ROCm/MIOpen/issues/2860: NHWC taken for NCHW",
+        source="https://github.com/ROCm/MIOpen/issues/2860: NHWC read as NCHW",
     ),
 )  # fmt: skip
 BUGS: Mapping[str, PlantedBug] = {bug.name: bug for bug in _BUGS}

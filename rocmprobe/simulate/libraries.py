@@ -25,8 +25,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: Parts of MIOpen's log messages, keyed by direction. The first two are function and word of the message
-#: about the chosen solver. The others are line number and word of the error if there is no solver.
+#: Parts of two MIOpen messages, keyed by direction. Message about the chosen solver: name of the function,
+#: abbreviation of the direction. Error if there is no solver: line number, name of the direction.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
@@ -238,7 +238,7 @@ class _WithinConvolutions(dispatch.Interceptor):
 #: the function in Python.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
 #: Another function that is decomposed, but that MIOpen never computes. If only one backend is allowed, the
-#: name of the backend is appended.
+#: name of the backend is appended to this name.
 _ATTENTION = "scaled_dot_product_attention"
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
 _PRODUCTS = (
@@ -283,7 +283,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
     class Watch(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # If True, torch would import torch._dynamo, which takes a second in each child.
+            # With True, torch would import torch._dynamo, and this import takes a second in each child.
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

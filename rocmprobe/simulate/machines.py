@@ -33,9 +33,9 @@ COMPILED = ("kernel", "inductor")
 #: SIGTERM does not end. flood: print 64 MB and continue. garbage: write nonsense and half an event to the
 #: event pipe, and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes
 #: open, and continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search:
-#: the first call of each problem takes ``seconds`` longer on a simulated clock, in every process, or only in
-#: the first process if the fault is ``kept``. flip: once in a process, flip ``bit`` of one element in the
-#: result of a float32 convolution.
+#: in each process, the first call of each problem takes ``seconds`` longer on a simulated clock. If the fault
+#: is ``kept``, this happens only in the first process. flip: once in a process, flip ``bit`` of one element
+#: in the result of a float32 convolution.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search", "flip",
@@ -298,9 +298,9 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: 'solver' needs a call of miopen's convolution")
     if (fault.effect == "search") != (fault.seconds > 0):
-        raise ValueError("fault: 'search' needs 'seconds' above 0, and no other effect can have it")
+        raise ValueError("fault: 'search' needs 'seconds' above 0, and other effects cannot have 'seconds'")
     if fault.kept and fault.effect != "search":
-        raise ValueError("fault: only the result of a 'search' can be kept")
+        raise ValueError("fault: only the effect 'search' can have 'kept'")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: 'search' needs a call of miopen's convolution")
     if fault.effect == "flip" and (fault.operator or not fault.in_call):

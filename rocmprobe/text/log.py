@@ -499,7 +499,7 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
     """Return True if ``lines`` were probably wrapped between words at this width, as in a mail."""
-    # One line end is not enough, because ``width`` is the length of the longest line.
+    # Require two breaks, because the longest line always ends at ``width``, even if nothing was wrapped.
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
 

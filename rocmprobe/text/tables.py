@@ -16,8 +16,8 @@ AS_JSON = "ROCMPROBE_TABLES"
 
 def toml(text: str) -> dict[str, Any]:
     """Parse ``text`` as TOML. Raise ValueError if the text is not TOML."""
-    # Imported late, because a worker can run in a Python without tomli. Its wheels are compiled: a third of
-    # the time that tomllib needs.
+    # Imported late, because a worker can run in a Python without tomli. tomli is compiled and needs a
+    # third of the time of tomllib.
     import tomli
 
     return tomli.loads(text)

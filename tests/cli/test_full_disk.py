@@ -131,7 +131,7 @@ def test_a_bundle_that_exists_stays_as_it_is(tmp_path: Path, whole: Run) -> None
     # The journal, which is read in a temporary folder, is larger than the bundle.
     assert done.returncode == 5
     assert done.stderr.startswith("rocmprobe: ")
-    assert done.stderr.endswith("File too large; make room, or write to another disk\n")
+    assert done.stderr.endswith("File too large; free some space, or write to another disk\n")
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["bundle.zip"]
     assert output.read_text() == "before"
@@ -164,6 +164,7 @@ def test_no_room_for_standard_output_is_one_clear_line(words: Sequence[object]) 
         )  # fmt: skip
     assert done.returncode == 5
     reason = (
-        "standard output, or a temporary file: No space left on device; make room, or write to another disk"
+        "standard output, or a temporary file: No space left on device; "
+        "free some space, or write to another disk"
     )
     assert done.stderr == f"rocmprobe: {reason}\n"

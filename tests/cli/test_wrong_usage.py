@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "baseline of nothing": (2, "cannot be read", lambda at: ["run", "--baseline", at / "none.json"]),
     "baseline and verify": (2, "leave out --baseline", lambda at: [
         "run", "--baseline", results(at), "--verify", results(at)]),
-    "resume and verify": (2, "--verify repeats the checks of its results", lambda at: [
+    "resume and verify": (2, "--verify repeats the checks in the given results", lambda at: [
         "run", "--resume", at, "--verify", results(at)]),
     "what verify knows better": (2, "leave out --device, --level, --settings", lambda at: [
         "run", "--settings", "all", "--level", "quick", "--device", "cuda:7", "--verify", results(at)]),

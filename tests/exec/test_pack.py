@@ -123,7 +123,11 @@ def test_former_caches_are_kept_under_a_dated_name(place: Place) -> None:
     ("machine", "variables", "words"),
     [
         ({"miopen": "3.4.0"}, {}, "made for MIOpen 2.17.0 on gfx1010 that runs as gfx1030 with 36"),
-        ({"cus": 40}, {}, "here is MIOpen 2.17.0 on gfx1010 that runs as gfx1030 with 40 compute units"),
+        (
+            {"cus": 40},
+            {},
+            "this machine has MIOpen 2.17.0 on gfx1010 that runs as gfx1030 with 40 compute units",
+        ),
         ({}, {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "under the setting 'default' with other variables"),
     ],
 )

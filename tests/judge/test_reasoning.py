@@ -500,7 +500,7 @@ class TestWhoseCode:
             ("rocminfo: /dev/kfd read-write: Invalid argument", "/dev/kfd exists but rejects access",
              "/proc/devices"),
             ("amdgpu 0000:01:00.0: PSP firmware loading failed\namdgpu: Fatal error during GPU init",
-             "its security processor loads no firmware", "vfio-pci"),
+             "the GPU's security processor loads no firmware", "vfio-pci"),
             ("pci 0000:c5:00.0: BAR 5 [mem size 0x80000]: can't assign; no space\nconsole lost",
              "too little address space", "Above 4G Decoding"),
             ("hashcat starting\nhiprtcCompileProgram(): HIPRTC_ERROR_COMPILATION\n"

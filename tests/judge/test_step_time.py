@@ -108,7 +108,7 @@ def test_what_leaves_no_sum() -> None:
 @every_row(
     ("steps", "words"),
     [
-        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "recorded on cuda, this is cpu"),
+        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "on cuda, but this run uses cpu"),
         (dataclasses.replace(STEPS, device="several", rest_seconds=None), "recorded on several devices"),
         (dataclasses.replace(STEPS, rest_seconds=None), "in several threads at once"),
         (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "while the program runs"),
@@ -268,7 +268,7 @@ def test_the_samples_of_a_step_are_those_of_all_its_batches(counts: Mapping[str,
     assert [(time.own, time.batch) for time in found.times] == [(True, samples)]
     assert found.times[0].epoch == -(-1000 // samples) * found.times[0].step
     assert found.left_out == ()
-    assert any("the recorded time" in line for line in found.own_left_out)
+    assert any("from the recording" in line for line in found.own_left_out)
 
 
 def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last() -> None:

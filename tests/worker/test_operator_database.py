@@ -104,7 +104,7 @@ def test_each_failure_costs_one_operator(tmp_path: Path) -> None:
 
     page = (faulty.folder / "report.html").read_text("utf-8")
     section = page.partition('<section aria-labelledby="h-operators">')[2].partition("</section>")[0]
-    assert "Operators that compute wrong or fail on this card" in section
+    assert "Operators with wrong results or errors on this card" in section
     assert len(re.findall("<code>rocmprobe repro ", section)) == 4
     ended = rocmprobe("repro", faulty.folder / "results.json", found["erf"].id)
     assert ended.returncode == 0, ended.stderr

@@ -231,7 +231,7 @@ def convolution(
     channels-last). Raise ValueError for a transposed convolution.
     """
     if problem.transposed:
-        raise ValueError(f"{problem.text}: in MIOpen this is the backward data of another convolution")
+        raise ValueError(f"{problem.text}: MIOpen computes this as backward data of another convolution")
     # Like PyTorch, compute a 1-d convolution as a 2-d convolution of height one.
     lifted = (1,) if problem.rank == 1 else ()
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}

@@ -43,14 +43,14 @@ _FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
 _IMMEDIATE = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
 )  # fmt: skip
-#: Exported names of ``miopen::CopyTensor`` since ROCm 6.0, and in older versions. The last argument of the
-#: newer function requests a copy by a kernel.
+#: Exported names of ``miopen::CopyTensor``: first the name since ROCm 6.0, then the older name. The last
+#: argument of the newer function requests a copy by a kernel.
 COPY_TENSOR = (
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pviib",
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pvii",
 )
-#: Exported names of ``miopen::CastTensor`` since ROCm 6.1, and in older versions. The third argument of the
-#: newer function turns clamping on.
+#: Exported names of ``miopen::CastTensor``: first the name since ROCm 6.1, then the older name. The third
+#: argument of the newer function turns clamping on.
 CAST_TENSOR = (
     "_ZN6miopen10CastTensorERKNS_6HandleEPKvbRKNS_16TensorDescriptorES4_S7_Pvii",
     "_ZN6miopen10CastTensorERKNS_6HandleEPKvRKNS_16TensorDescriptorES4_S7_Pvii",

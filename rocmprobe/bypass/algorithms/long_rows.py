@@ -291,7 +291,7 @@ def sum_weights(
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
-    # Chunks write only at the windows, so the zeros between the windows are written only once.
+    # Each chunk overwrites the values at the windows. The zeros between the windows never change.
     spread = gradient.new_zeros((plain.filters, plan.samples * form.positions), dtype=dtype)
     lines = Buffer(image, dtype)
     groups, inputs = plain.groups, plain.channels // plain.groups

@@ -12,9 +12,8 @@ from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
 from rocmprobe.geometry import Geometry
 
-#: Minimum of ``Plan.gemm_share``. Small problems leave most of a GPU idle in every algorithm, but the
-#: estimates account for this only in these kernels. Without a minimum, the cost model would be unfair to
-#: these kernels.
+#: Minimum of ``Plan.gemm_share``. Small problems leave most of a GPU idle in every algorithm, but only the
+#: estimates for rocmprobe's own kernels include this. Without a minimum, other algorithms would look faster.
 _LEAST_SHARE = 0.25
 
 

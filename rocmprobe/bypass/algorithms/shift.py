@@ -71,7 +71,7 @@ class Shift(Algorithm):
             return None
         most, written = plain.batch, plain.taps * result
         if operands.device_type == "cpu" and plain.groups > 1:
-            # Chunks are so small that the sums stay in the caches.
+            # Choose small chunks, so that the sums stay in the caches.
             most, written = largest(plain.batch, lambda count: needed(count) <= _CPU_BYTES), result
         samples = largest(most, lambda count: needed(count) <= cap)
         positions = plain.batch * form.positions

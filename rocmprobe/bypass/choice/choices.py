@@ -32,9 +32,8 @@ _REPEATS = 3
 _HOPELESS = 1.5
 #: Seconds after which no further measurement for a problem starts.
 _BUDGET = 1.0
-#: After this many seconds of measurements in total, a process uses only the cost model. Otherwise
-#: measurements would slow down a program whose problems rarely repeat (e.g. with images of many sizes) until
-#: it ends.
+#: After this many seconds of measurements in total, a process uses only the cost model. Otherwise a program
+#: whose problems rarely repeat (e.g. with images of many sizes) would never stop measuring.
 _ALLOWANCE = 60.0
 
 
@@ -185,9 +184,9 @@ def _explained(choice: Choice, algorithm: str, kernels: str) -> Explanation:
     elif count == 1:
         why = "no other algorithm applies"
     elif measures() and choice.settled:
-        why = f"it was the fastest of those measured on this device ({count} apply)"
+        why = f"it was the fastest algorithm measured on this device ({count} apply)"
     else:
-        why = f"the cost model ranks it fastest of the {count} that apply; not measured"
+        why = f"the cost model ranks it fastest of {count} algorithms; not measured"
     return Explanation(
         plan.algorithm, plan.variant, why, plan.workspace_bytes, plan.flops, tuple(choice.plans), kernels
     )

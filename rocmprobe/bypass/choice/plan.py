@@ -195,8 +195,8 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
     """Return the key for the plan file, e.g. "fwd float32 first-dense n8 ..."."""
-    # Plans are measured and stored for ``auto`` and for rocmprobe's own kernels. Any other algorithm has only
-    # one plan, so no measurement is stored.
+    # Plans are measured and stored only for ``auto`` and for rocmprobe's own kernels. Any other algorithm has
+    # only one plan, so its key is not used.
     kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel
     policy = algorithm if kernel else "auto"
     sizes = (

@@ -127,7 +127,7 @@ def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             foreign += 1
     if foreign:
-        _warn(path, f"has {foreign} of {len(lines)} lines without a plan for this device; ignored")
+        _warn(path, f"has {foreign} of {len(lines)} lines without a plan for this device; they are ignored")
     return records
 
 

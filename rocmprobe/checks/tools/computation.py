@@ -15,8 +15,8 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.model.numerics import LAYER_LIMITS, relative_error
 
-#: Minimums of the largest value, by which errors are divided. UNIT is for layers whose gradients nearly
-#: cancel (batch norm, training).
+#: Errors are divided by the largest value, but at least by one of these numbers. UNIT is for layers whose
+#: gradients nearly cancel (batch norm, training).
 UNIT = 1.0
 TINY = 1e-30
 

@@ -101,7 +101,7 @@ def _searched(context: CheckContext) -> int:
     for side in _SIDES:
         seconds = _least_seconds(context, side)
         rates[side] = 2 * side**3 / seconds
-        # Twice the side is eight times the work.
+        # A matrix with twice as many rows and columns takes eight times as long.
         if 8 * seconds > _LONGEST_PRODUCT:
             break
     return next(side for side, rate in rates.items() if rate * _PLATEAU >= max(rates.values()))

@@ -19,7 +19,7 @@ KMSG = "/dev/kmsg"
 _FILES = ("/var/log/kern.log", "/var/log/dmesg")
 _RECORDED = ("/dmesg.txt", "/var/log/dmesg", "/var/log/kern.log")
 _TAIL = 4 << 20
-#: Largest number of messages that are read. The kernel's buffer holds about ten thousand messages by default.
+#: Largest number of messages that are read. By default, about ten thousand fit into the kernel's buffer.
 _MOST_MESSAGES = 50_000
 _MESSAGE = 8192
 _MOST_EVENTS = 40

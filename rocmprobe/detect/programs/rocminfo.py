@@ -13,8 +13,7 @@ from typing import Optional
 from rocmprobe.detect.programs.tool_failures import Failure, cleaned, failure
 from rocmprobe.knowledge.gpus import isa_name
 
-#: A heading near the top, after a quote mark or a log prefix. The width of the prefix is removed from all
-#: lines.
+#: A quote mark or a log prefix before a heading. The same number of characters is removed from every line.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
 #: Labels of fields, at which a line with several fields is split.

@@ -184,7 +184,7 @@ def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str
     return read
 
 
-#: Options that rocm-smi supports since ROCm 3.8 and amd-smi since ROCm 5.6.
+#: rocm-smi has had these options since ROCm 3.8. amd-smi has had its options in ``TOOLS`` since ROCm 5.6.
 _ROCM_SMI = ("--showproductname", "--showid", "--showbus", "--showmeminfo", "vram", "--showtemp",
              "--showdriverversion", "--json")  # fmt: skip
 TOOLS = (

@@ -100,7 +100,7 @@ def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
             )
     if not found.isas:
         return Fact(None, f"no code for an AMD GPU in {shown}")
-    return Fact(found.as_fact(shown), "generated code, and metadata of the kernels below it")
+    return Fact(found.as_fact(shown), "generated code, and metadata of the kernels in this cache")
 
 
 def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:

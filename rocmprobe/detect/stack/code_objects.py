@@ -163,7 +163,7 @@ def _tensile_folder(tree: Tree, name: str, library: str) -> str:
     beside = loader.real(tree, library).rpartition("/")[0]
     own = f"{beside}/{name}"
     versions = [f"{own}/{version}/library" for version in reversed(tree.names(own))]
-    # In ROCm releases before 5.2, the libraries share one folder.
+    # In ROCm releases before 5.2, there is no subfolder with the library's name.
     places = [f"{own}/library", *versions, f"{beside}/library"]
     return next((place for place in places if tree.names(place)), places[0])
 

@@ -17,7 +17,7 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
-#: Path of the header since ROCm 5.2, and in older releases, where each component has a separate folder.
+#: Paths of the header: first since ROCm 5.2, then in older releases, which have a folder for each component.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 #: For example "libamdhip64.so.6.2.41134", or "libamdhip64.so.5.2.21153-0" with a build number.
@@ -27,7 +27,7 @@ _RELEASE = re.compile(r"[0-9]+\.[0-9]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _MIOPEN_HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
 #: Program that prints the version that a MIOpen library reports. It runs in a separate process, because
-#: loading the library loads all of ROCm and can crash. No GPU is touched.
+#: loading the library loads all of ROCm and can crash. The program uses no GPU.
 _PROGRAM = (
     "import ctypes, sys\n"
     "numbers = [ctypes.c_size_t() for _ in range(3)]\n"

@@ -27,7 +27,7 @@ def prepare(torch: Any) -> None:
     _check_version(torch, conditions.get("torch", ""))
     _set_flags(torch, conditions.get("flags", {}))
     for device_type in conditions.get("vendor_off", ()):
-        # On ROCm, ``cudnn.enabled`` switches MIOpen.
+        # On ROCm, ``cudnn.enabled`` switches MIOpen on and off.
         library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
         library.enabled = False
     devices, layers = conditions.get("bypass", ()), conditions.get("pytorch_layers", {})
@@ -76,7 +76,7 @@ def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
 
 
 def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
-    # Import modules that use dtypes again, because a reload of torch creates new dtype objects. Keep the
+    # A reload of torch creates new dtype objects, so modules that use dtypes must be imported again. Keep the
     # modules with the registration and the counts.
     for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
         if name.rpartition(".")[2] not in _KEPT:

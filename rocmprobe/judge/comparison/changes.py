@@ -154,7 +154,7 @@ def _known(results: Results) -> Iterator[Finding]:
     for number, ((reason, link, cause), outcomes) in enumerate(rows.items()):
         yield Finding(
             f"known-failure-{number}", "info", cause, layers.get(cause, "warning-only"),
-            f"{len(outcomes)} failure(s) are known for this chip and these versions: {reason}",
+            f"{len(outcomes)} failure(s) are known for this chip with the installed versions: {reason}",
             (link, *quoted(map(observed, outcomes))),
             f"See {link} for other reports. Avoid the settings and layers that fail here.",
         )  # fmt: skip

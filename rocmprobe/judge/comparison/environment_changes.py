@@ -13,8 +13,8 @@ from rocmprobe.model.telemetry import QUANTITIES
 
 #: Names in ``Results.options`` that decide which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: Differences are sorted by the first part of their names. The most likely explanations of other changes come
-#: first.
+#: First parts of the names of differences, in the order of the list. Differences that most likely changed
+#: test results come first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip

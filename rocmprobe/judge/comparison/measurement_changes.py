@@ -170,7 +170,7 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
         factor = drift(old.timings, new.timings)
         if measure_roof(old.timings) and measure_roof(new.timings) and math.isfinite(factor):
             found.setdefault((old.device, old.driver, old.setting), []).append(math.log(factor))
-    # A disturbance can also have slowed down settings in which it is not visible.
+    # Use the largest factor, because a disturbance seen in one setting can also have slowed down the others.
     return math.exp(max(map(fmean, found.values()))) if found else None
 
 
@@ -186,7 +186,7 @@ def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Me
         groups = _grouped(mine, lambda pair: pair.group)
         scatter, degrees = _scatter([[pair.log for pair in group] for group in groups.values()])
         if degrees >= _LEAST_DEGREES:
-            # If a setting slows down, all its directions do, so the change is easiest to detect in all
+            # A setting usually slows down in all directions, so a change is easiest to detect in all
             # directions together.
             groups = {**_grouped(mine, lambda pair: (*pair.group[:4], ALL)), **groups}
         sure = 1 - _CHANCE / 2 / max(len(groups), 1)

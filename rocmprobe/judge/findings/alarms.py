@@ -24,8 +24,8 @@ FINDINGS = (
     "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
     "vram-full", "power-cap",
 )  # fmt: skip
-#: A temperature is "at its limit" if it is at most this many degrees below the limit. There the firmware
-#: begins to lower the clock, so the limit itself is hardly ever exceeded. Sensors report whole degrees.
+#: A temperature is "at its limit" if it is at most this many degrees below the limit. Near the limit,
+#: the firmware lowers the clock, so temperatures hardly ever exceed the limit. Sensors report whole degrees.
 AT_LIMIT = 5.0
 #: The fan must turn if the temperature is at most this many degrees below the limit. Cards end their silent
 #: mode at an edge temperature of about 60 degrees.
@@ -125,7 +125,7 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
             ),
             "Check whether the fan turns. If it does, its sensor is not connected, as in most notebooks. If "
             "it does not, set it to automatic (pwm1_enable 2 in hwmon). If it still does not turn, the fan "
-            "or its cable is broken: stop the work before the card does.",
+            "or its cable is broken: end all programs on the GPU.",
         )  # fmt: skip
     if not _lasting(device, at_limit):
         return

@@ -37,13 +37,12 @@ OF_THE_INSTALLATION = frozenset(
         "miopen-kernel-source-missing", "llvm-library-clash",
     }
 )  # fmt: skip
-#: Texts on what depends on a rung (group of checks) below convolution. Everything depends on copy and
-#: elementwise.
+#: Consequences of a failed rung (group of checks) that runs before convolution.
 _CARRIES = {
     "copy": "every later test depends on it and did not run",
     "elementwise": "every later test depends on it and did not run",
     "gemm": "the bypass and PyTorch's own convolution depend on it",
-    "im2col": "PyTorch's own convolution uses the same method",
+    "im2col": "PyTorch's own convolution depends on it",
 }
 
 
@@ -183,7 +182,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
-    """Yield a finding if the gradients of combined layers are wrong."""
+    """Yield a finding if gradients are wrong with a training method, such as checkpointing."""
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -194,9 +193,9 @@ def _gradient_flow(results: Results) -> Iterator[Finding]:
             "error" if in_float32 else "warning",
             cause,
             layer,
-            f"Gradients of combined layers are wrong in {dtypes}, although each direction alone is correct",
+            f"Convolution gradients are wrong in {dtypes} for some training methods (such as checkpointing)",
             quoted(broken),
-            "Avoid the combination in the evidence, or use a configuration under which it passed.",
+            "Avoid the method in the evidence, or use a configuration under which it passed.",
         )
 
 

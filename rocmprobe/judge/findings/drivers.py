@@ -55,7 +55,7 @@ def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) ->
     advice = "Try another build of torch. This report shows that the GPU and its libraries work."
     if beyond:
         checks = joined(list(dict.fromkeys(outcome.check for outcome in beyond)))
-        advice += f" These checks pass without PyTorch, too: {checks}. In PyTorch they could not run."
+        advice += f" These checks could not run in PyTorch, but pass without it: {checks}."
     return Finding(
         "driver-torch", "error", blamed(results, outcomes, "torch-build")[0], "torch-build",
         f"{len(found)} test(s) fail in PyTorch and pass without it; {at_fault}",

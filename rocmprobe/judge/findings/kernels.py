@@ -13,7 +13,7 @@ from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
-#: Name of the cause that torch was built without this attention backend for the chip. This is not a failure,
+#: Cause if torch was built without an attention backend for the chip. A missing backend is not a failure,
 #: because PyTorch then uses another backend.
 _MISSING = "attention-backend-missing"
 _NOT_BUILT = "was not compiled for current AMD GPU architecture"

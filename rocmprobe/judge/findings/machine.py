@@ -113,7 +113,7 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
             f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
             (f"torch.kind {kind}, from {results.machine.facts['torch.kind'].source}",),
             "Install a ROCm build of torch, then run again: `rocmprobe install` prints the commands for this "
-            "GPU. Most chips are in PyTorch's own index (https://download.pytorch.org/whl/).",
+            "GPU. PyTorch's own index (https://download.pytorch.org/whl/) has builds for most chips.",
         )
 
 
@@ -247,7 +247,7 @@ def _unlisted(results: Results) -> Iterator[Finding]:
         "hardware" if atomics else "driver",
         f"The compute driver does not list {_named(left_out)}, so ROCm cannot use it",
         (machine.facts["kfd.unlisted"].source, *(event["line"] for event in said)),
-        "Put the card into a slot connected directly to the processor: this slot has no PCIe atomics."
+        "The card's slot has no PCIe atomics. Put the card into a slot connected directly to the processor."
         if atomics and missed
         else "A newer kernel may list it. Some integrated and old GPUs are never listed.",
     )
@@ -442,8 +442,8 @@ def older_than_the_chip(results: Results) -> Iterator[Finding]:
 
 def _linux(machine: Machine, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
     knows = answer(asked, "kernel-knows-chip")
-    # If KFD lists the chip, the driver supports it whatever the version of Linux: a distribution or DKMS can
-    # install a newer driver.
+    # If KFD lists the chip, the driver supports the chip even on an old version of Linux, because a
+    # distribution or DKMS can install a newer driver.
     if knows is None or knows.holds or gpu.order.value is not None or gpu.cus.value is not None:
         return
     if machine.value("amdgpu.origin") == "dkms":

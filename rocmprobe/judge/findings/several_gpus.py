@@ -25,7 +25,9 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
         return
     severity = "warning"
     if all(gpu.index.value is None for gpu in cards):
-        title = f"Device variables hide {_named(cards)}: programs use the integrated GPU ({_named(seen)})"
+        title = (
+            f"Environment variables hide {_named(cards)}: programs use the integrated GPU ({_named(seen)})"
+        )
     elif _takes_the_first(machine):
         title = f"Programs that use the first GPU get the integrated one ({_named(seen)})"
     else:

@@ -167,8 +167,8 @@ def _advice(results: Results, outcome: Outcome) -> str:
         return f"Switch the machine off and on. rocmprobe never resets a GPU. {_LOAD}"
     if outcome.state == "flaky" and library(results) != "oneDNN":
         return (
-            "The difference is within rounding: the library may have summed in another order. To rule that "
-            f"out, run `rocmprobe soak --setting deterministic`. {_LOAD}"
+            "The difference is within rounding: the library may have summed in a different order. To rule "
+            f"this out, run `rocmprobe soak --setting deterministic`. {_LOAD}"
         )
     return _LOAD
 

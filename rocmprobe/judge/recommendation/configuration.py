@@ -32,8 +32,7 @@ _OFF = {
 #: Maximum number of characters of a variable's value, and of all Python lines together. Real settings are far
 #: shorter.
 _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
-#: This layer is left out for settings that use the library, because models use the layer only after a fusion
-#: pass.
+#: The advice leaves this layer out, because models use this layer only after a fusion pass.
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
 _CLEAN_DATABASES = (

@@ -20,12 +20,12 @@ _LEFT_OUT = (
     "Networks and images that differ in size from the timed ones: use the most similar network, and expect "
     "the time to grow with the number of pixels.",
     "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
-    "A slowdown in a long run, for example of a hot card: the range covers single steps (p10 to p90).",
+    "Slowdowns in long runs, such as when the card gets hot: the range covers single steps (p10 to p90).",
 )
 _OWN_LEFT_OUT = (
     "Validation and checkpoints between the epochs, and the first step, which may compile.",
-    "Other data loading, or another optimizer: the time outside convolution is the recorded time.",
-    "A slowdown in a long run, for example of a hot card: the range covers single steps (p10 to p90).",
+    "Changes to data loading or the optimizer: time outside convolution is taken from the recording.",
+    "Slowdowns in long runs, such as when the card gets hot: the range covers single steps (p10 to p90).",
 )
 _SIMULATED = "The GPU: these are times of the CPU that simulates it."
 _SIMULATED_TIMES = "The GPU: these are simulated times."
@@ -100,7 +100,7 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
     """Return the samples per training step, or None if the batch sizes differ."""
     batches = {parse_problem(each.problem).batch for each in computed}
-    # The number of accumulated batches divides the count of every convolution in a step.
+    # With gradient accumulation, every count in a step is a multiple of the number of accumulated batches.
     counts = (count for each in computed for count in each.step_counts.values())
     return batches.pop() * math.gcd(*counts) if len(batches) == 1 else None
 

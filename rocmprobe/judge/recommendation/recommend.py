@@ -171,7 +171,11 @@ def _objection(each: Assessment) -> str:
         return quoted(each.against, 1)[0]
     if not each.unproven:
         return "no convolution was tested with this setting"
-    why = "does not apply to" if each.unproven[0].state == "n/a" else "not tested on a known failure:"
+    why = (
+        "does not apply to"
+        if each.unproven[0].state == "n/a"
+        else "a failing test was not run with this setting:"
+    )
     return f"{why} {quoted(each.unproven, 1)[0]}"
 
 

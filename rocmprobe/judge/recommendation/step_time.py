@@ -104,7 +104,9 @@ def _unknown_rest(device: str, steps: Steps) -> str:
         return "the recorded training steps compute no convolution"
     if steps.device != here:
         where = "several devices" if steps.device == "several" else steps.device
-        return f"steps were recorded on {where}, this is {here}: their time outside convolution is unknown"
+        return (
+            f"steps were recorded on {where}, but this run uses {here}: time outside convolution is unknown"
+        )
     if steps.rest_seconds is not None:
         return ""
     if here == "cpu":

@@ -28,7 +28,7 @@ COMPUTE_UNITS = 36
 #: units. This number is enough, because the 64 sums of a thread are independent. More threads only hide the
 #: latency of memory.
 _FULL_THREADS = 128
-#: Fixed cost of a block: the time of this many products in each of its sums.
+#: Fixed cost of a block. The unit is the time of one product in each of the block's sums.
 _BEGINNING = 16
 #: Reading unpacked weights can be faster if at most this many tiles use the same weights. With more tiles,
 #: packing moves less than a third of the bytes that the tiles move.
@@ -172,7 +172,8 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        # There are at least ``chunks`` parts, because each of these launches writes its own part.
+        # Each chunk of samples has its own launch, which writes its own parts of the sums. So there are at
+        # least ``chunks`` parts.
         for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:

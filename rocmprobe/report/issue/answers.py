@@ -70,9 +70,9 @@ def _log(results: Results, failure: Failure) -> str:
     if results.simulated:
         return "Folded below, and partly synthetic: the machine was simulated, and no MIOpen ran."
     if failure.outcome.check in MEASUREMENTS:
-        return "Folded below, without MIOpen's own log: this is a measurement."
+        return "Folded below, without MIOpen's own log, which is off during measurements."
     return (
-        "Folded below. It was taken with `MIOPEN_LOG_LEVEL=5 MIOPEN_ENABLE_LOGGING_CMD=1`; for level 6, "
+        "Folded below, recorded with `MIOPEN_LOG_LEVEL=5 MIOPEN_ENABLE_LOGGING_CMD=1`; for level 6, "
         "which rocmprobe does not keep, run the script with "
         "`MIOPEN_ENABLE_LOGGING=1 MIOPEN_ENABLE_LOGGING_CMD=1 MIOPEN_LOG_LEVEL=6`."
     )
@@ -105,7 +105,7 @@ def support(isa: str) -> str:
     listed = (
         f"is or was in ROCm's list of supported GPUs (releases {words(row.rocm, 80)})"
         if row.rocm
-        else "is in no release's list of GPUs that ROCm supports"
+        else "was never in ROCm's list of supported GPUs"
     )
     wheels = "" if row.wheels else "; no official PyTorch wheel has code for it"
     return f"{row.gfx} ({row.family}) {listed}{wheels}."

@@ -78,7 +78,7 @@ def _height(parts: Sequence[str]) -> int:
 def title_lines(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
     """Yield the title, after a warning if the machine was simulated."""
     if results.simulated:
-        yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
+        yield "**Do not file this: the machine was simulated, and the failure was injected on purpose.**"
     torch = results.machine.value("torch.version")
     said = "wrong numbers" if failure.state == "wrong" else failure.message[:400]
     what = "" if _is_import(failure) else f"{_title_subject(failure.outcome)}: "

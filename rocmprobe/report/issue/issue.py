@@ -146,8 +146,8 @@ def _bug(results: Results, failure: Failure) -> Iterator[str]:
     )
     yield lines(collapse(outcome.evidence or (failure.message,)), _EVIDENCE_LINES)
     yield (
-        "**What was expected:** the result that float64 gives on the CPU, within the error that the length "
-        f"of the sums allows in {words(outcome.dtype, 30)}."
+        "**What was expected:** the result that float64 gives on the CPU, within the rounding error of "
+        f"sums of this length in {words(outcome.dtype, 30)}."
     )
     numbers = _numbers(outcome)
     if numbers:

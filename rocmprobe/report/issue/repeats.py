@@ -38,7 +38,7 @@ def _repetition(keys: Sequence[str], start: int) -> tuple[int, int]:
         while len(block) == length and keys[end : end + length] == block:
             end += length
         count = (end - start) // length
-        # Collapse only if that saves lines, because the count needs a line.
+        # Collapse only if the result has fewer lines, because the count needs a line.
         if count > 1 and (length == 1 or (count - 1) * length > 1):
             return length, count
     return 1, 1

@@ -33,7 +33,7 @@ def start_up(results: Results) -> Optional[StartUps]:
     if not found:
         return None
     devices = {each.device for each in found}
-    survives = {True: "yes", False: "no", None: "too few starts to tell"}
+    survives = {True: "yes", False: "no", None: "too few starts"}
     rows = tuple(
         (
             with_device(each.problem, each.device, devices),

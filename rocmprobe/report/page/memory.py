@@ -44,7 +44,7 @@ def memory(results: Results) -> Optional[Memory]:
     caption = (
         "Peak memory of forward and backward, without the input, the weight and the gradient of the output. "
         "The peak includes the output and the other gradients. If a library does not report its workspace, "
-        "their size is the lower bound (“at least”)."
+        "the size of these tensors is the lower bound (“at least”)."
     )
     if bounds:
         caption += (

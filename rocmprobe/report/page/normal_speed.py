@@ -87,7 +87,7 @@ def _judged(results: Results, device: str, speeds: Sequence[NormalSpeed]) -> Jud
     words = f"No peak is known for {name}: there is no figure to compare its speed with."
     if peak.flops:
         parts = [f"{_rate(rate, False)} in {dtype}" for dtype, rate in peak.flops.items()]
-        words = f"Peak of {name} by its units and clocks: {', '.join(parts)}"
+        words = f"Peak of {name}, calculated from its units and clocks: {', '.join(parts)}"
         words += f"; memory {_rate(peak.bytes, True)}." if peak.bytes else "."
         words += f" From {'; '.join(peak.sources)}."
     header = ("what", "pass", "verdict", "reached", "of the peak", "others reached")

@@ -43,11 +43,11 @@ def operators(results: Results) -> Optional[Operators]:
     devices = {each.device for each in tested}
     where = "this CPU" if devices == {"cpu"} else "this card"
     caption = (
-        f"{len(failed)} of {len(tested)} tests of operators failed. Each test compares an operator, with its "
-        "gradient, with fp64 on the CPU."
+        f"{len(failed)} of {len(tested)} tests of operators failed. Each test compares an operator and its "
+        "gradient to fp64 on the CPU."
     )
     rows = tuple(_row(results, each, devices) for each in failed[:_SHOWN])
-    title = f"Operators that compute wrong or fail on {where}"
+    title = f"Operators with wrong results or errors on {where}"
     return Operators(title, caption, rows, len(failed) - len(rows))
 
 

@@ -56,8 +56,8 @@ def sentence(results: Results) -> str:
             f"“{found.setting}” ({found.reason})"
         )
     return (
-        f"a step of your program takes {_spread(found)} under “{found.setting}”, as predicted; "
-        f"{text.seconds(shapes.steps.seconds)} when it was recorded"
+        f"a step of your program takes {_spread(found)} under “{found.setting}” (predicted); "
+        f"it took {text.seconds(shapes.steps.seconds)} when recorded"
     )
 
 

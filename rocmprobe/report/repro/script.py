@@ -111,7 +111,7 @@ def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Unio
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
         raise BadInput(
             f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
-            "a script without it reproduces the native settings"
+            "only the native settings have a script without it"
         )
     check = CHECKS.get(outcome.check)
     if check is None or check.script is None:

@@ -39,7 +39,7 @@ def short_script(results: Results, outcome: Outcome) -> str:
         raise _without_script(outcome, "ran without torch")
     computation = computation_of(results, outcome, setting)
     if isinstance(computation, Program):
-        raise _without_script(outcome, "is an operator of the sweep")
+        raise _without_script(outcome, "is a test from PyTorch's operator database")
     if CHECKS[outcome.check].function is convolution:
         problem = problem_of(outcome)
         shapes, call = _convolution(problem, outcome)

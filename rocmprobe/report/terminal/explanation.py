@@ -17,8 +17,9 @@ from rocmprobe.report import text
 from rocmprobe.report.terminal.lines import print_paragraph
 
 #: Words for a score, each with the smallest score for which the word is used. The layer was correct in 84 %
-#: of explanations with 0.9 and more, and in 61 % of those from 0.7 to 0.9. Source: 188 explanations of new
-#: reports, two graders, sets 14 and 15 of benchmarks/results/explain_new_reports.md.
+#: of explanations with a score of at least 0.9, and in 61 % of explanations with a score from 0.7 to 0.9.
+#: Source: 188 explanations of new reports, two graders, sets 14 and 15 of
+#: benchmarks/results/explain_new_reports.md.
 _WORDS = ((0.9, "likely"), (0.6, "possible"), (0.0, "a guess"))
 _SHOWN_EVIDENCE = 2
 #: Largest number of characters of a log line. The JSON has the whole line.

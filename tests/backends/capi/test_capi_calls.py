@@ -93,7 +93,7 @@ class TestHip:
             with hip.upload(b"another") as other:
                 buffer.copy_from(other)
             assert buffer.read() == b"another"
-            with pytest.raises(ValueError, match="8 bytes do not fit into 7"):
+            with pytest.raises(ValueError, match="8 bytes do not fit into a buffer of 7"):
                 buffer.write(b"too much")
         with hip.upload(b"") as empty:
             assert empty.read() == b""
