@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from rocmprobe.explain.errors import FoundError, find_error
 from rocmprobe.explain.extraction import (
@@ -51,6 +51,14 @@ _RESEMBLES, _MOST = 0.3, 3
 #: Groups whose advice is to install software again. Installing takes long, so the answer begins with a check.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+
+
+class _Reply(NamedTuple):
+    """What the user reads first. ``by_meaning`` is True if it is the meaning of an error, not a cause."""
+
+    summary: str
+    action: str
+    by_meaning: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,10 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
         meaning = _meaning(log, structure, weighed)
         if meaning and (layer is None or layer.score < _ANSWER):
             layer = Level(meaning.layer, _ANSWER)
-    summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
+    reply = _reply(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
+    action = reply.action
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
-    by_meaning = meaning is not None and action == meaning.step
-    decide = None if weighed.elsewhere or by_meaning else _decide(ranked, layer)
+    decide = None if weighed.elsewhere or reply.by_meaning else _decide(ranked, layer)
     if decide and (answers(structure, decide) or decide in action):
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
@@ -145,7 +153,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
             f"the message in the tracker of {_whose(structure)}. With an AMD GPU: {action}"
         )
     return Explanation(
-        summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
+        reply.summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
         decide, note, weighed.elsewhere if ranked else "",
         () if weighed.elsewhere else shown,
     )  # fmt: skip
@@ -315,7 +323,7 @@ def _shown(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
     return [pair for pair in shares if pair[0] != "unknown"]
 
 
-def _answer(
+def _reply(
     ranked: tuple[RankedCause, ...],
     layer: Optional[Level],
     group: Optional[Level],
@@ -323,31 +331,31 @@ def _answer(
     structure: LogStructure,
     meaning: Optional[FoundError],
     silicon: Optional[str],
-) -> tuple[str, str]:
+) -> _Reply:
     named = [each for each in ranked if each.cause != "unknown"]
     if not named:
         return _without_cause(weighed, structure, meaning)
     first = named[0]
     if first.cause == "wrong-torch-build" and first.score >= _GUESS and "amd" not in weighed.words:
-        return (
+        return _Reply(
             "This build cannot use the GPU: it was made for NVIDIA's CUDA, or only for the CPU.",
             "With an NVIDIA GPU, install or update its driver: `nvidia-smi` must work. With an AMD GPU: "
             f"{first.advice}",
         )
     if weighed.elsewhere and weighed.reporting_layer == "user-env" and "amd" in weighed.words:
-        return _sentence(weighed.elsewhere), first.advice
+        return _Reply(_sentence(weighed.elsewhere), first.advice)
     if weighed.elsewhere:
-        return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
+        return _Reply(f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice)
     if first.cause == "benign-warning" and first == ranked[0]:
         if structure.warned and "remark" not in weighed.words:
             shown = f"line {structure.warned.number}: {short(structure.warned.text.strip(), _LONGEST_QUOTE)}"
-            return (
+            return _Reply(
                 f"The log ends in a warning, and no line reports a failure ({shown}).",
                 first.advice,
             )
-        return f"{causes.cause(first.cause).title}: no line reports a failure.", first.advice
+        return _Reply(f"{causes.cause(first.cause).title}: no line reports a failure.", first.advice)
     if first.score >= _SURE:
-        return _says(first, weighed), first.advice
+        return _Reply(_says(first, weighed), first.advice)
     error, exact = structure.error, first.cause in weighed.clauses
     if first.cause == "outside" and first.score >= _GUESS and error and not (exact or only_follows(error)):
         return _probably_elsewhere(structure, error)
@@ -361,7 +369,7 @@ def _answer(
             return _guess(best, weighed)
         advice = causes.first_applicable(row.advice, weighed.words, silicon)
         summary = f"{_perhaps(group)}{row.title}{_which(len(among))}"
-        return summary, _check_first(among[0]) if group.name in _COSTLY else advice
+        return _Reply(summary, _check_first(among[0]) if group.name in _COSTLY else advice)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
     of_miopen = named_miopen and place is not None and "MIOpen" in (place.fails or "")
@@ -378,7 +386,7 @@ def _answer(
             if place.advice
             else _check_first(inside_it or first)
         )
-        return f"{_perhaps(layer)}{place.fails}{inside}{_which(len(left))}", advice
+        return _Reply(f"{_perhaps(layer)}{place.fails}{inside}{_which(len(left))}", advice)
     return _without_cause(weighed, structure, meaning)
 
 
@@ -386,13 +394,13 @@ def _perhaps(level: Optional[Level]) -> str:
     return "" if level and level.score >= _SURE else "Perhaps: "
 
 
-def _guess(cause: RankedCause, weighed: Weighed) -> tuple[str, str]:
-    """Return (summary, action) for a cause that is not certain.
+def _guess(cause: RankedCause, weighed: Weighed) -> _Reply:
+    """Return the reply for a cause that is not certain.
 
     The action begins with a check that confirms the cause, unless a rule gave the advice.
     """
     advice = cause.advice if cause.cause in weighed.remedies else _check_first(cause)
-    return f"Perhaps: {_says(cause, weighed)}", advice
+    return _Reply(f"Perhaps: {_says(cause, weighed)}", advice)
 
 
 def _says(cause: RankedCause, weighed: Weighed) -> str:
@@ -401,10 +409,10 @@ def _says(cause: RankedCause, weighed: Weighed) -> str:
     return _sentence(exact) if exact else f"{causes.cause(cause.cause).title}."
 
 
-def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str]:
-    """Return (summary, action) for an error that is probably not a failure of AMD's stack."""
+def _probably_elsewhere(structure: LogStructure, error: Error) -> _Reply:
+    """Return the reply for an error that is probably not a failure of AMD's stack."""
     known = short(f"{error.kind}: {error.message}".strip(": "), _LONGEST_QUOTE)
-    return (
+    return _Reply(
         f"Probably not a failure of the AMD stack: {known} (line {error.line}).",
         remedy_of_error(structure)
         or f"Search for this message in the tracker of {_whose(structure)}. `rocmprobe run` tests the GPU "
@@ -428,8 +436,8 @@ def _sentence(says: str) -> str:
     return f"{clause[0].upper() if _WORD.match(clause) else clause[0]}{clause[1:]}{line}."
 
 
-def _by_meaning(meaning: FoundError) -> tuple[str, str]:
-    return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
+def _by_meaning(meaning: FoundError) -> _Reply:
+    return _Reply(_sentence(f"line {meaning.line}: {meaning.says}"), meaning.step, by_meaning=True)
 
 
 def _which(reasons: int) -> str:
@@ -440,24 +448,24 @@ def _which(reasons: int) -> str:
     )
 
 
-def _without_cause(
-    weighed: Weighed, structure: LogStructure, meaning: Optional[FoundError]
-) -> tuple[str, str]:
-    """Return (summary, action) if no cause, group or layer is certain."""
+def _without_cause(weighed: Weighed, structure: LogStructure, meaning: Optional[FoundError]) -> _Reply:
+    """Return the reply if no cause, group or layer is certain."""
     unknown = causes.advice_for("unknown", weighed.words)
     stops = next((each.says for each in weighed.refused if each.stops), None)
     if meaning and not (meaning.general and stops):
         return _by_meaning(meaning)
     error = structure.error
     if stops and error is None:
-        return f"The log does not show why, but the facts do: {stops}.", unknown
+        return _Reply(f"The log does not show why, but the facts do: {stops}.", unknown)
     if error is None and structure.python_owner:
         says = "the log ends inside a traceback, before the error itself"
-        return f"Not enough evidence: {says}.", "Add the lines that follow: the last line names the error."
+        return _Reply(
+            f"Not enough evidence: {says}.", "Add the lines that follow: the last line names the error."
+        )
     if error is not None:
         known = f"{error.kind}: {error.message}".strip(": ")
         whose = _whose(structure)
-        return (
+        return _Reply(
             f"Not enough evidence: rocmprobe does not know the error in line {error.line} "
             f"({short(known, _LONGEST_QUOTE)}).",
             f"Search for this line in the tracker of {whose}. `rocmprobe run` tests the GPU and its "
@@ -466,21 +474,21 @@ def _without_cause(
     frame = structure.native
     if frame is not None and weighed.reporting_layer:
         where = f"{frame.owner or short(frame.text, _LONGEST_QUOTE)} (line {frame.line})"
-        return (
+        return _Reply(
             f"Not enough evidence: the program stops in {where}, and no line says why.",
             "Run `rocmprobe run`: it tries each layer in a separate process and names the first that fails.",
         )
     if weighed.reporting_layer and causes.layer(weighed.reporting_layer).fails:
         place = causes.layer(weighed.reporting_layer)
         advice = causes.first_applicable(place.advice, weighed.words, None) if place.advice else unknown
-        return f"{place.fails}; the log does not show why.", advice
+        return _Reply(f"{place.fails}; the log does not show why.", advice)
     if not structure.failed:
-        return (
+        return _Reply(
             "Not enough evidence: no line of this log reports a failure.",
             "Pass the lines where the program stops or fails, and its stderr: `python train.py > log.txt "
             "2>&1`. After a hang or reset of the GPU, add the end of `sudo dmesg`.",
         )
-    return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
+    return _Reply("Not enough evidence: nothing in the log or the facts points to a cause.", unknown)
 
 
 def _whose(structure: LogStructure) -> str:
