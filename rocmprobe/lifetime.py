@@ -27,8 +27,8 @@ def die_with_parent(parent: Optional[int] = None) -> None:
 
 def die_after(seconds: int) -> None:
     """Make the Linux kernel kill this process after ``seconds``."""
-    # Use the default action, because a Python handler would run only after the library call returned.
+    # Use the default action, because a Python handler would not run while a library call hangs.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # A child inherits the signal mask, so SIGALRM can be blocked.
+    # SIGALRM can be blocked, because a process inherits the signal mask of its parent.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(seconds)

@@ -144,7 +144,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    # xdist's ``loadgroup`` changes the ids of items, which pytest 9.2 no longer supports.
+    # Do not use xdist's ``loadgroup``, which changes the ids of items. pytest 9.2 no longer supports such
+    # changes.
     class ByDevice(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return nodeid.partition("[")[2].partition("/")[0] or nodeid

@@ -69,7 +69,7 @@ class Cudnn:
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        # The workspaces of MIOpen and cuDNN also come from PyTorch's caching allocator.
+        # The limit includes workspaces of MIOpen and cuDNN, which also come from PyTorch's caching allocator.
         import torch
 
         torch.cuda.empty_cache()
@@ -94,7 +94,7 @@ class Cudnn:
         return False
 
     def demands_exactness(self) -> bool:
-        # cuDNN can choose Winograd or FFT without logging the choice.
+        # cuDNN can choose Winograd or FFT (both inexact) without logging the choice.
         return False
 
 

@@ -107,7 +107,7 @@ class Onednn:
         return _family(implementation, "") == "naive"
 
     def demands_exactness(self) -> bool:
-        # oneDNN uses Winograd only if the caller requests Winograd by name.
+        # oneDNN uses Winograd (inexact) only if the caller requests Winograd by name.
         return True
 
 
@@ -122,7 +122,7 @@ def _keep_no_freed_memory() -> None:
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:
-    # oneDNN also calls GEMM and its reference loops "direct".
+    # For GEMM and for the reference loops, oneDNN also logs the algorithm "direct".
     if implementation.startswith("ref"):
         return "naive"
     if implementation.startswith("gemm"):

@@ -100,7 +100,7 @@ def _below_autograd() -> Iterator[None]:
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
-            # Calls go to the next outer transform, which can compute gradients, too.
+            # Calls go to the next outer transform, which can need gradients, too.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 yield
         else:
@@ -117,7 +117,7 @@ def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
             return jvp(ctx, ctx.saved_tensors, tangents)
         # PyTorch disables forward mode in the jvp of a Function, which would make nested derivatives zero.
         with forward_ad._set_fwd_grad_enabled(True):
-            # Remove the tangents of the saved tensors, because these tangents belong to this level.
+            # Remove the tangents of the saved tensors, which belong to this transform, not to an outer one.
             primals = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
             return jvp(ctx, primals, tangents)
 

@@ -37,8 +37,8 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     disabled = disable(function)
 
     def call(*arguments: Any) -> Any:
-        # Dynamo must be disabled only while it compiles this frame. At other times, disabling it would only
-        # cost time.
+        # Disable Dynamo only while it compiles this frame. At other times, disabling it would cost time
+        # without any effect.
         if torch.compiler.is_compiling():
             return disabled(*arguments)
         return function(*arguments)

@@ -15,8 +15,8 @@ from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
-#: (samples, heads, steps, size of a head). The number of steps is not a multiple of a kernel's tile. Every
-#: fused kernel supports this size of a head.
+#: (samples, heads, steps, size of a head). The number of steps is not a multiple of a kernel's tile, so
+#: that the last tile is only partly used. Every fused kernel supports this size of a head.
 _QUERIES = (2, 3, 40, 32)
 #: Texts of PyTorch's error if no allowed backend can compute attention. Source:
 #: aten/src/ATen/native/transformers.

@@ -119,7 +119,8 @@ class Check:
     explanation: Optional[FailureText] = None
 
 
-#: Requirements of checks that need only PyTorch's own kernels, then of checks that measure convolution.
+#: Requirements, first of checks that need only PyTorch's own kernels, then of checks that need convolution in
+#: every direction.
 KERNELS = Requires(("elementwise",))
 EVERY_DIRECTION = Requires(convolution="every")
 

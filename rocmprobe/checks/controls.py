@@ -38,7 +38,7 @@ def instance_norm(image: Any) -> Named:
     """Apply instance norm without weight and bias."""
     import torch.nn.functional as F
 
-    # With weight and bias, PyTorch would compute instance norm as batch norm, in the vendor library.
+    # PyTorch computes instance norm as batch norm. With weight and bias, it would call the vendor library.
     return each_with_gradient(image, {"instance norm": F.instance_norm})
 
 

@@ -92,8 +92,8 @@ def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computa
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
     if direction == "bwd-weights":
-        # Values cancel over the batch, because padding removes positions from some sums. With a single
-        # sample, values cancel over its positions.
+        # The gradient sums to zero over the batch, not over the positions, because padding excludes some
+        # positions from a sum. With a single sample, only the positions are left.
         zero_sum, along = "grad", [1] if problem.batch > 1 else space
     elif (direction == "fwd") != problem.transposed:
         zero_sum, along = "weight", [2] if drawn["weight"][1] > 1 else space

@@ -14,9 +14,9 @@ from rocmprobe.model.problems import Problem
 #: The prediction is wrong if the measured memory exceeds it by more than this factor. Smaller factors are
 #: normal, because allocators round sizes up.
 TOLERANCE = 1.2
-#: (forward, backward) for each of PyTorch's own kernels. True means that the kernel allocates the columns of
-#: the whole batch on a CPU. False means that it allocates those of one sample. On a GPU, it always allocates
-#: those of one sample. Source: files in aten/src/ATen/native: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp,
+#: (forward, backward) for each of PyTorch's own kernels. True if the kernel allocates the columns of the
+#: whole batch on a CPU, False if it allocates the columns of one sample. On a GPU, every kernel allocates the
+#: columns of one sample. Source: files in aten/src/ATen/native: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp,
 #: NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp, NaiveDilatedConvolution.cpp of torch
 #: 2.13. In torch 1.13.1, transposed forward allocates only the columns of one sample on a CPU, too.
 _WHOLE_BATCH = {

@@ -141,8 +141,8 @@ class Fits:
 
         On a GPU, always return False.
         """
-        # Without memory, oneDNN only reports "could not create a primitive". PyTorch's GPU allocator always
-        # reports lack of memory.
+        # If memory is short, oneDNN reports only "could not create a primitive", which can have other causes.
+        # PyTorch's GPU allocator always reports lack of memory.
         if self._context.backend.device_type != "cpu":
             return False
         try:

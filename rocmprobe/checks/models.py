@@ -55,7 +55,7 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
     except DeviceFailure as failure:
         if not out_of_memory(failure.__cause__):
             raise
-        # Keep the state, because a batch that does not fit into memory does not make the training incorrect.
+        # The state stays "pass", because the training was correct. Only the timed batch does not fit.
         answer.message = f"not timed: a batch of {batch} does not fit into memory"
         return answer
     answer.timings.update(seconds)

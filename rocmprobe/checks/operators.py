@@ -23,12 +23,13 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 
-#: Number of elements, which needs several tiles. Tiles of a select, sort or scan wait for each other, which
-#: can fail: hipCUB's DeviceSelect, built for gfx1010, selects wrong elements
-#: (https://github.com/jc1122/pytorch-gfx1010).
+#: Number of elements, so large that a kernel splits the elements into several tiles. In a select, sort or
+#: scan, tiles wait for each other, which can fail: hipCUB's DeviceSelect, built for gfx1010, selects wrong
+#: elements (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
-#: Number of elements for dropout, and limit for errors. Two calls agree on about 0.3^2 + 0.7^2 = 0.58 of the
-#: elements. The limit is six standard deviations of this fraction: 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
+#: Number of elements for dropout, and limit for errors. Two calls agree on an element with the probability
+#: 0.3^2 + 0.7^2 = 0.58. The measured share has the standard deviation sqrt(0.58 * 0.42 / 2^18) = 0.00096. The
+#: limit is about six times as large.
 _DROPPED, _DROPOUT_LIMIT = 1 << 18, 6e-3
 
 
@@ -167,8 +168,8 @@ def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
     """Sample images at given positions, and compute the gradients of images and positions."""
     import torch.nn.functional as F
 
-    # Positions, in pixels, that half precision represents exactly. So rounding cannot move a position to
-    # another pixel.
+    # Use positions whose pixel coordinates are exact in half precision, so that rounding cannot move a
+    # position to another pixel.
     leaves = {"input": leaf(image), "grid": leaf((grid * 16).round() * 1.25 / 16)}
     x, places = leaves.values()
     output = F.grid_sample(x, places, padding_mode="border", align_corners=False)

@@ -69,7 +69,7 @@ def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
     found = {}
     for layers in (1, 2):
         net = getattr(torch.nn, kind)(8, 10, layers).to(sequence.device, sequence.dtype)
-        # About as large as torch's initial weights. Larger weights would amplify errors from step to step.
+        # Use weights about as large as torch's initial weights. Larger weights would amplify errors.
         torch.nn.utils.vector_to_parameters(weights / 4, net.parameters())
         leaves = {"input": leaf(sequence), **dict(net.named_parameters())}
         results = with_gradients(net(leaves["input"])[0], leaves, grad)

@@ -64,7 +64,7 @@ def data_parallel(context: CheckContext) -> CheckResult:
 
     def step(gpus: list[int]) -> dict[str, Any]:
         torch.manual_seed(context.seed())
-        # No batch norm, because DataParallel computes its statistics separately on each GPU.
+        # Do not use batch norm, because DataParallel computes its statistics separately on each GPU.
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
         ).to("cuda:0", context.dtype)

@@ -22,7 +22,8 @@ _FIRST, _ALIKE = 10, 8
 #: A step keeps the device busy if it takes at least this many seconds. Launches and comparisons take only
 #: milliseconds.
 _LOADED = 0.05
-#: (number of copies of the images at the start, maximum number). With the maximum, a step needs about 1 GiB.
+#: Number of copies of the images at the start, keyed by device type, and maximum number of copies. With the
+#: maximum, a step needs about 1 GiB.
 _COPIES = {"cpu": 1, "cuda": 64}
 _MOST_COPIES = 256
 #: Seconds between two progress reports.

@@ -22,7 +22,7 @@ _LEAST = 5
 #: Seconds for which one call is repeated before the next call has its turn. This is so short that all calls
 #: run at the same clocks, but long enough for several runs.
 _TURN = 0.005
-#: Seconds of steady calls after a first call. The check runs in several processes, so this can be short.
+#: Seconds of steady calls after a first call. The check runs in several processes, so a short time suffices.
 STEADY_SECONDS = 0.2
 
 Calls = dict[str, Callable[[], Any]]
@@ -120,7 +120,7 @@ def _measure_in_turn(context: CheckContext, own: Calls, beside: Calls, at_least:
     rounds, ends = 0, time.perf_counter() + at_least
     with context.under_setting():
         while rounds < _LEAST or time.perf_counter() < ends:
-            # Every round gets the full budget, because slow calls add up.
+            # Report phases in every round, so that the time limit applies to one round and not to all rounds.
             for phase, calls in (("steady", own), ("yardstick", beside)):
                 if calls:
                     context.report_phase(phase)

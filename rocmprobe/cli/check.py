@@ -18,7 +18,8 @@ from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
-#: Extra seconds after the time limit for writing the metrics, which can hang on a network file system.
+#: Maximum seconds after the budget until the process exits. Writing the metrics can hang on a network file
+#: system.
 _OVER = 0.5
 #: PATH if the environment has none, as under service managers and Slurm. Compilers are found through PATH.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"

@@ -65,8 +65,8 @@ def exec_command(
     print_stderr(f"running under {under.words}")
     if under.python and python and not under.is_python(python):
         print_stderr(
-            f"warning: {python} runs this, not the recommended environment {under.environment}; "
-            "write `python` without a folder to use this environment"
+            f"warning: {python} runs the program, not the recommended environment {under.environment}; "
+            "write `python` without a folder to use the recommended environment"
         )
     if not explains:
         replace_process(program, words, environ)

@@ -65,7 +65,7 @@ def report_command(
         else:
             path = joined.write_page(results, form, output) or write.write_document(results, form, output)
     except OSError as error:
-        if error.filename is None:  # standard output
+        if error.filename is None:  # Writing to standard output failed.
             raise
         raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
     say(path)

@@ -134,7 +134,9 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
         return found
     rows = [each for each, _, _ in all_settings() if each.name == name]
     if any(each.derived for each in rows):
-        raise BadInput(f"--setting {name}: only a run determines this setting; name results that contain it")
+        raise BadInput(
+            f"--setting {name}: only a run can derive this setting; name the results of such a run"
+        )
     if any(each.changes_problems for each in rows):
         raise BadInput(
             f"--setting {name}: a soak trains in float32 on contiguous images; name another setting"

@@ -89,7 +89,7 @@ def table_command(
                 raise BadInput(_nothing(read))
             _write(store, read, chosen, output)
     except OSError as error:
-        if error.filename is None:  # standard output
+        if error.filename is None:  # Writing to standard output failed.
             raise
         raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
     except sqlite3.OperationalError as error:

@@ -51,7 +51,7 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
         same_override(isa_override(expected), os.environ, "--verify")
     return replace(
         ran,
-        # The comma makes the text a list of names, because "default" alone would be the name of a set.
+        # The comma makes the text a list of names. "default" alone would name a predefined set of settings.
         settings=f"{setting},",
         skip=(*_NOT_VERIFIED, *outside, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),

@@ -126,7 +126,7 @@ def _take(
     ``places`` maps (machine, device, chip, stack) to (place, facts) of the latest run. The place of a run is
     its position in the order of time.
     """
-    # Compare only rows about the same problems.
+    # Count a change of state only between runs that tested the same problems.
     befores: dict[int, StoredRow] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:

@@ -36,7 +36,7 @@ from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted, redacted_by_form, redacted_with, users_of_homes
 
-#: Keys of results with judgements about the journal. Another version of rocmprobe can judge the same journal
+#: Keys of results.json whose values are judgements. Versions of rocmprobe can judge the same journal
 #: differently.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
 _LASTING = ("date", "partial", "chip", "native_isa", "pci_id", "revision", "files")
@@ -217,7 +217,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
         raise Refused(f"edited: {RESULTS}: {where}")
     expected = manifest(right, files, made_by, label)
     if older and accepted:
-        # The name of a stack can differ between versions of rocmprobe.
+        # Other values, e.g. the name of the stack, can differ between versions of rocmprobe.
         about, expected = ({name: each.get(name) for name in _LASTING} for each in (about, expected))
     where = difference(about, expected, older)
     if where:

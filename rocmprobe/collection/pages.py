@@ -169,7 +169,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
         checks = found.setdefault((cell["chip"], cell["stack"], cell["setting"]), {})
         states = checks.setdefault(cell["check"], {})
         for state, machines in cell["states"].items():
-            # The same machine can count in several directions, so a sum would be too large.
+            # A machine can count in the cells of several directions, so a sum would be too large.
             states[state] = max(states.get(state, 0), machines)
     return [
         {

@@ -194,7 +194,7 @@ class _Archive:
     def _tar(self, stream: BinaryIO) -> Iterator[Source]:
         with tarfile.open(fileobj=stream, mode="r|*") as archive:
             for number, info in enumerate(archive):
-                # A skipped member counts because tarfile unpacks it, too.
+                # tarfile unpacks a skipped member, too. ``_member`` subtracts the size of all other members.
                 self._left -= 0 if _wanted(info.name) else info.size
                 if number >= MOST_MEMBERS or self._left <= 0:
                     yield self._too_large()
@@ -202,7 +202,7 @@ class _Archive:
                 opened = archive.extractfile(info) if info.isfile() and _wanted(info.name) else None
                 if opened is not None:
                     yield from self._member(info.name, opened.read(LARGEST_FILE + 1))
-                # Otherwise tarfile would keep every member in memory.
+                # Drop the list of members, which would otherwise grow in memory.
                 archive.members = []  # type: ignore[attr-defined]
 
     def _too_large(self) -> Source:

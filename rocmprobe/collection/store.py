@@ -202,7 +202,7 @@ class Store:
         found = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
         if found:
             return int(found[0])
-        # The table is always redacted, also for runs with --no-redact.
+        # Redact here, because facts of a run with --no-redact are not redacted.
         clean = json.dumps(redacted(facts), sort_keys=True)
         added = self._base.execute("INSERT INTO facts VALUES (NULL, ?, ?)", (digest, clean)).lastrowid
         assert added is not None
@@ -345,7 +345,7 @@ def gather(
         except Refused as error:
             _leave_out(read, source.name, error, refuse)
         except (ValueError, RecursionError, OverflowError) as error:
-            # For example an integer of ten thousand digits, or deeply nested lists in a fact.
+            # The file contains e.g. an integer of ten thousand digits, or deeply nested lists in a fact.
             _leave_out(read, source.name, Refused(f"cannot be read ({one_line(str(error))})"), refuse)
         else:
             if store.add(run, _short_name(source.name)):

@@ -51,7 +51,8 @@ def detect(
     torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     gpus, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
-    # Run the tools while files are read, but not while sensors are read, because rocminfo wakes all GPUs.
+    # Start the tools after the sensors were read and only if no GPU is suspended, because rocminfo wakes all
+    # GPUs. The tools run while this function reads other files.
     asleep = attempt("suspended", lambda: amd.suspended(tree, devices)) or []
     runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
     gpus += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []

@@ -115,8 +115,7 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
     isa = gpus.gfx_of(pci_id)
     chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
     name = gpus.marketing_name(pci_id, device.revision.value) or chip
-    # Set no limit for an APU. Its reserved memory is always nearly full, because an APU also uses system
-    # memory.
+    # An APU has no limit, because it uses system memory when its reserved memory is full.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
     return SensorDevice(device.address, name, folder, hwmon, files, isa, vram)
 

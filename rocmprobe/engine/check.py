@@ -253,7 +253,9 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     setting = next(each for each in rows if each.name == name)
     if setting.is_incomplete:
-        raise BadInput(f"--setting {name}: only a run determines this setting; name results that contain it")
+        raise BadInput(
+            f"--setting {name}: only a run can derive this setting; name the results of such a run"
+        )
     return setting
 
 
@@ -320,7 +322,7 @@ def _problems(
         for each in (results.outcomes if results else ())
         if each.check == "convolution" and each.setting == setting.name and each.works
     }
-    # Problems of the results already have the setting's memory format and dtype.
+    # Problems from ``results`` already have the setting's memory format and dtype.
     candidates = [parse_problem(text) for text in correct] or native_problems(options, setting)
     taken: list[Problem] = []
     for problem in sorted(candidates, key=lambda problem: (problem.flops, problem.text)):

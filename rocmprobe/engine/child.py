@@ -242,7 +242,7 @@ def _spawned(
     commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path, launch: Launch
 ) -> subprocess.Popen[bytes]:
     arguments = str(commands), str(events), str(os.getpid())
-    # `python -c` imports from the working directory, so use an empty one.
+    # `python -c` imports from the working directory, so use a directory without Python files.
     return subprocess.Popen(
         launch.command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
         stderr=output, env=dict(environ), cwd=workdir, pass_fds=(commands, events), start_new_session=True,

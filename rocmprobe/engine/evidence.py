@@ -85,7 +85,7 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
     """Return True if the kernel killed a process between two results of ``oom_kills``."""
-    # Prefer the cgroup, because the machine's counter includes other programs.
+    # Prefer the cgroup's counter, because the machine's counter includes other programs.
     for name in ("cgroup", "machine"):
         if name in before and name in after:
             return after[name] > before[name]

@@ -153,7 +153,7 @@ def _small(problem: Problem) -> Problem:
 
     If the filter covers more than 28 pixels of an axis, shrink the axis to the size of the filter instead.
     """
-    # A smaller problem saves time, and the same kernel runs.
+    # A smaller problem saves time and runs the same kernel.
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
     cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
@@ -163,7 +163,7 @@ def _for_capi(request: Request) -> Request:
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
         return replace(request, settings=())
-    # Test batch norm under every setting, because capi cannot run a training step.
+    # With torch, the training step tests batch norm under every setting, but capi cannot run a training step.
     every = request.check == "batch-norm" and "default" in request.settings
     return replace(
         request,
@@ -238,7 +238,7 @@ def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Prob
         dtype=setting.dtype or problem.dtype,
         channels_last=setting.channels_last or problem.channels_last,
     )
-    # The setting ``default`` already tests an unchanged problem, but keep a problem that the user gave.
+    # Skip an unchanged problem, because the setting ``default`` tests it. Keep a problem that the user gave.
     as_it_is = own and setting.channels_last
     return changed if changed != problem or as_it_is else None
 
@@ -250,7 +250,7 @@ def _needs(
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # capi tests copy and elementwise only in float32, and no required check tests integers. In both cases,
+    # The required checks do not test integers, and capi tests copy and elementwise only in float32. So
     # depend on the float32 case.
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 

@@ -84,7 +84,7 @@ class Session:
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
         if run.options.minutes:
-            # The first call of a soak runs a whole network, with kernels for every layer and direction.
+            # The first call of a soak takes long, because it compiles the kernels of a whole network.
             first_call = BUDGETS["long"].first_call
             budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
         if run.simulation:
@@ -231,7 +231,7 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        # This call can run the case, because one process runs all cases of a device.
+        # If the case has no outcome yet, this call runs it. No other process runs cases of this device.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
 

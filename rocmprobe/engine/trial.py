@@ -52,13 +52,13 @@ from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.worker.main import STOP
 
-#: Maximum number of tries, keyed by the state of the case. A case is tried again only if its child cannot run
-#: another case.
+#: Maximum number of tries of a case, keyed by its state. If the child can run another case after the failure,
+#: there is only one try.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Seconds without an event after which the journal records that the case waits.
 _SOON = 2.0
-#: Number of pairs of a cold and a warm start, if there is time. Three pairs are enough: if cold and warm
-#: starts were equally fast, all warm starts would be faster than all cold starts in one of twenty runs.
+#: Number of pairs of a cold and a warm start, if there is time. With three pairs, it is unlikely (1 in 20)
+#: that all warm starts are faster than all cold starts by chance.
 START_ROUNDS = 3
 
 
@@ -246,7 +246,7 @@ class Trials:
 
     def _tries(self, state: str, case: Case) -> int:
         """Return the maximum number of tries for a case in ``state``."""
-        # Retry only the first hang of a setting. All settings that force a solver count as one.
+        # Retry only the first hang of a setting. All settings that force a solver count as one setting.
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
 
@@ -307,7 +307,8 @@ class Trials:
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         if self._simulated and case.check == "soak":
-            # Use one thread: the speed is not measured, and threads for such small steps mostly wait.
+            # Use one thread, because the speed is not measured, and the steps are too small for several
+            # threads.
             threads = 1
         child.send(
             {
@@ -468,7 +469,8 @@ class Trials:
                 return False
             reply = self._reply(canary)
             self._end_child()
-            # If the check never passed in this run, only a hang shows that the device is lost.
+            # If this check did not pass earlier in the run, an error proves nothing, but a hang proves
+            # that the device is lost.
             if reply.state in ("pass", "n/a") or (reply.state != "hang" and not answered_before):
                 return True
         return False

@@ -28,7 +28,7 @@ from rocmprobe.text.reading import json_line
 RESERVE = 1.0
 #: Seconds between two tests whether a starting worker reads files.
 _LOOK = 1.0
-#: A process counts as unkillable (blocked in a driver) if it exists this many seconds after SIGKILL.
+#: A process counts as unkillable (blocked in a driver) if it still exists this many seconds after SIGKILL.
 _GONE_AFTER = 0.5
 #: Largest fraction of the budget that can be used up before this program starts. If a wrapper script starts
 #: this program by exec, the time of the script counts, too.

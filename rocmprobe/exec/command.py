@@ -20,8 +20,8 @@ CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
 #: Environment variable that a user can set to the path of a file. Every process appends a line to this file.
 STATUS = "ROCMPROBE_BYPASS_STATUS"
-#: Variable that stops Inductor from replacing frozen convolutions by oneDNN's operators. The bypass does not
-#: see such operators.
+#: Variable that stops Inductor from replacing convolutions with constant weights by oneDNN's operators. The
+#: bypass does not see oneDNN's operators.
 NO_PACKING = {"TORCHINDUCTOR_CPP_WEIGHT_PREPACK": "0"}
 
 _SITE = Path(__file__).parent / "inject" / "site"
@@ -33,7 +33,8 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 #: Programs that run another program with a different environment.
 _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
-#: Letters of Python's and env's options that need a value. The value is in the same argument or in the next.
+#: Letters of options that need a value, for the programs python and env. The value follows in the same
+#: argument or in the next.
 _PYTHON_VALUES = "WX"
 _ENV_VALUES = "uCaS"
 _DEEPEST = 5
@@ -119,7 +120,7 @@ def _pass_bytes(piece: bytes) -> None:
 
 
 def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
-    # Ctrl-C reaches the child from the terminal.
+    # Do not pass on Ctrl-C, because the terminal also sends it to the child.
     if number != signal.SIGINT:
         process.send_signal(number)
 

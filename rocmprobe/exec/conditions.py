@@ -22,8 +22,8 @@ from rocmprobe.model.results import BadInput, Configuration, Environment, Result
 _ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 #: PyTorch's device types on which the bypass can compute convolutions.
 _ALL = ("cuda", "cpu")
-#: Variables that hide all GPUs. HIP reads both. In HIP and in CUDA, an invalid index ends the list of
-#: devices.
+#: Variables that hide all GPUs. HIP reads both variables. HIP and CUDA ignore an invalid index such as -1 and
+#: every index after it.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -224,7 +224,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 
 def _devices(results: Results) -> tuple[str, ...]:
     """Return ("cuda",) if the run tested a GPU, otherwise ("cpu",). Return both for a simulated machine."""
-    # A simulated GPU computes on the CPU.
+    # A simulated GPU computes on the CPU, but a program that uses its results can run on a real GPU.
     if results.simulated:
         return _ALL
     on_gpu = any(outcome.device.startswith("cuda") for outcome in results.outcomes)

@@ -39,7 +39,7 @@ from rocmprobe.text.plain_text import quoted
 
 FORMAT = 1
 MANIFEST = "pack.json"
-#: Names of the folders in a pack, keyed by the environment variable of the folder that they replace.
+#: Names of the folders in a pack, keyed by the environment variable with the path of the replaced folder.
 _FOLDERS = {DATABASES: "db", KERNELS: "cache"}
 _KINDS = {"db": ("ufdb", "udb", "updb"), "cache": ("ukdb",)}
 #: Maximum sizes in bytes: of the manifest, of any other file, and of all files together after unpacking.
@@ -164,7 +164,7 @@ def _snapshot(source: Path) -> Iterator[Path]:
             shutil.copyfile(source, copy)
         else:
             with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(copy)) as target:
-                # The backup includes rows in SQLite's write-ahead log.
+                # A copy of the file would miss the rows in SQLite's write-ahead log.
                 live.backup(target)
                 target.execute("pragma journal_mode=delete")
         yield copy
@@ -276,7 +276,7 @@ class StagedPack:
                 former = target.with_name(f"{target.name}-{date}")
                 target.rename(former)
                 aside.append(former)
-            # The rename replaces an empty folder, too.
+            # If ``target`` is an empty folder, the rename replaces it.
             staged.rename(target)
         return aside
 

@@ -46,7 +46,8 @@ def record(command: Sequence[str], output: Path) -> tuple[int, int]:
 
 def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
     # In a terminal, the program stays in the foreground and gets Ctrl-C from the terminal. Elsewhere it gets
-    # a separate process group, so that a signal to rocmprobe's group does not reach it twice.
+    # a separate process group. Otherwise a signal to rocmprobe's group would reach it twice: directly, and
+    # forwarded by rocmprobe.
     in_terminal = sys.stdin is not None and sys.stdin.isatty()
     with _forwarding(in_terminal) as started:
         try:
@@ -85,7 +86,7 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
             forward(number)
 
     names = [getattr(signal, name) for name in (*_OF_A_TERMINAL, *_TO_ONE)]
-    # Signals that are ignored here, e.g. under nohup, stay ignored in the program.
+    # Signals that rocmprobe itself ignores, e.g. under nohup, stay ignored in the program.
     before = {each: signal.getsignal(each) for each in names if signal.getsignal(each) != signal.SIG_IGN}
     for each in before:
         signal.signal(each, forward)
@@ -148,7 +149,7 @@ class _Process:
         self._recorded: list[tuple[float, dict[str, Any]]] = []
         self._counts: dict[int, list[int]] = {}
         self._ended = False
-        # A killed process, or a full disk, leaves an incomplete line.
+        # Stop at an incomplete line, which a killed process or a full disk can leave.
         with path.open("rb") as stream, suppress(KeyError, TypeError):
             for line in lines_of(stream):
                 self._take(json_line(line))
@@ -169,6 +170,7 @@ class _Process:
         """Yield (index, time of the first call, problem, number of calls per direction) of each problem."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
-            # In a process that ended normally, a problem without calls has arguments that PyTorch rejected.
+            # If a process ended normally and counted no call, PyTorch rejected the problem. The counts of a
+            # killed process can be incomplete.
             if any(counts) or not self._ended:
                 yield number, at, problem, counts

@@ -128,7 +128,7 @@ def configured_device(
     _require_same_chip(path, results, target)
     budgets = replace(BUDGETS["standard"], **(simulated.budgets if simulated else {}))
     # Do not limit hangs and crashes, because after a hang or crash the other directions can still be warmed.
-    # One cold and one warm start are enough to show the gain.
+    # Do not repeat starts, because one cold and one warm start are enough to show the gain.
     budgets = replace(budgets, hangs=math.inf, crashes=math.inf, starts=0)
     if limit:
         budgets = replace(budgets, first_call=limit)

@@ -10,7 +10,7 @@ from rocmprobe.explain.inference import Inference, LogContext
 from rocmprobe.knowledge import causes
 
 _GIB = 1024**3
-#: A limit, another process or the desktop explains a failure only if it uses or blocks this much memory.
+#: If a program limits its own memory, the limit explains a failure only if it blocks more bytes than this.
 _NOTICEABLE = 0.25 * _GIB
 #: Maximum memory of a process for its kernels and the runtime. PyTorch does not count this memory.
 _OF_A_PROCESS = 1.0 * _GIB

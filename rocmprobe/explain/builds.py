@@ -58,8 +58,8 @@ _OF_AMD = re.compile(
     r"|composable_kernel|\bck_|migraphx|comgr|\bhsa|/kcl/|\bkcl_|\bdrm_|drivers/gpu/drm"
 )
 
-#: What to do about an error of a build, by its message. ``{name}`` is the name in the message. The
-#: comment on each entry is its source: the program that prints the message.
+#: (pattern for a build error, advice). ``{name}`` is the name in the message. Each row's comment gives the
+#: source of the error: the program that prints the message.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # CPython's and Clang's headers
         re.compile(r"Python\.h['\"]? ?(?:file not found|: No such)"),
@@ -109,7 +109,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "with AMD's wheels `rocm[devel]`). `hipconfig --full` must work in the same shell. Then build in an "
         "empty folder with -DCMAKE_PREFIX_PATH set to the output of `hipconfig --rocmpath`.",
     ),
-    (  # Clang and HIP's headers, for targets whose wavefronts have another width
+    (  # Clang and HIP's headers
         re.compile(r"wave(?:front)?[ _-]?size|static assertion failed"),
         "The source assumes a block or wavefront size (64 lanes on GCN and CDNA, 32 on RDNA) that this "
         "target lacks. Remove the target (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH), or use a release of the "
@@ -133,7 +133,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "Use the branch or release that supports ROCm, in a clean folder. Do not install the CUDA toolkit "
         "for an AMD GPU.",
     ),
-    (  # GCC, Clang: #include; Visual C++ C1083
+    (  # GCC and Clang, for #include; Visual C++, error C1083
         re.compile(r"(?:error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
         "The header {name} is missing: install its package, or add its folder to CPATH. HIP's own headers "
         "are in /opt/rocm/include.",
@@ -172,7 +172,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "The linker joins GPU code from several files (-fgpu-rdc): build without link-time optimisation "
         "(LTO, IPO), and with the compiler of one ROCm release.",
     ),
-    (  # ROCm's headers, by their folders
+    (  # ROCm's headers, recognized by their folder
         re.compile(
             r"^\S*/opt/rocm[\w.-]*/\S*: (?:fatal )?error"
         ),
@@ -190,7 +190,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "A part was compiled for a program, not for a library: build with "
         "-DCMAKE_POSITION_INDEPENDENT_CODE=ON (CFLAGS and CXXFLAGS: -fPIC), or use a newer release.",
     ),
-    (  # Clang, options of a distribution
+    (  # Clang, about default options of a distribution
         re.compile(r"cannot be specified on this target"),
         "A processor option reaches the GPU compiler, usually from a distribution's default flags. Remove "
         "it from CFLAGS and CXXFLAGS, or end them with -fcf-protection=none.",

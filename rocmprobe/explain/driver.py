@@ -54,7 +54,8 @@ _OOPS = re.compile(
     r"BUG: (?:kernel NULL pointer|unable to handle)|Oops: \d|general protection fault.*PREEMPT"
 )
 _FROM_DRIVER = re.compile(r"\bamdgpu\b|\bamdkfd\b|\[drm")
-#: A message of the driver belongs to a crash of the kernel if it is at most this many lines before the crash.
+#: A message of the driver belongs to a crash of the kernel if it is at most this many lines before the crash,
+#: or anywhere after the crash.
 _BEFORE_OOPS = 6
 
 

@@ -33,11 +33,11 @@ from rocmprobe.text.log import Log
 
 #: A cause is an alternative to the best cause if its score is at least this fraction of the best score.
 _RIVAL = 0.1
-#: From this probability on, the learned words are shown as evidence for a cause.
+#: From this probability on, the resemblance to public reports (``learned.py``) is evidence for a cause.
 _ALIKE = 0.3
 #: A cause that no rule names needs at least this probability to be named.
 _WORTH_NAMING = 0.05
-#: From this score on, no check is needed to distinguish the first cause from the second cause.
+#: From this score on, an answer counts as certain: it has no "Perhaps", and no check to confirm it.
 _SURE = 0.9
 _ANSWER = 0.7
 #: From this score on, a cause is named as a guess. On new reports, 20 of 28 first answers with a score
@@ -46,7 +46,7 @@ _ANSWER = 0.7
 _GUESS = 0.5
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
-#: Minimum similarity of a known report that is shown, and maximum number of such reports.
+#: Minimum similarity of the known reports that are shown, and their maximum number.
 _RESEMBLES, _MOST = 0.3, 3
 #: Groups whose advice is to install software again. Installing takes long, so the answer begins with a check.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
@@ -210,7 +210,8 @@ _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-pa
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
 #: If one of these layers fails, programs without PyTorch fail, too.
 _BELOW_TORCH = frozenset(("hardware", "driver", "hsa", "hip"))
-#: If a log has none of these words, only a rule can name MIOpen as the cause, not the learned words alone.
+#: Situations in which MIOpen can be the cause. In other situations, the learned probability of a cause in
+#: MIOpen counts only if a rule names the cause, too.
 _OF_MIOPEN = frozenset(("miopen", "jit", "convolution", "transposed-convolution", "batch-norm", "rnn"))
 #: Text between a check and the advice that depends on the result of the check.
 _IF_SO = "Only if it is so: "

@@ -315,7 +315,7 @@ _HARMLESS_WORDS = (
 )  # fmt: skip
 
 
-#: A line that reports an error can name a warning later: "error: unknown warning option".
+#: A line with this text before the word "warning" is not a warning: "error: unknown warning option".
 _ERROR_BEFORE = re.compile(r"\berror: ")
 _FAILURE_OF_GPU = re.compile(r"not supported|unable to|no suitable|permission|fail(?:ed|ure)")
 _ERROR_CODE = re.compile(r"\bError \d{3}: |invalid value encountered in cast")
@@ -328,7 +328,7 @@ _HINT = re.compile(
     r"(?:`[^`]+`|--\w[\w-]+|\binstead\b|\b(?:pip|conda|dnf|brew) install|\bexport \w+="
     r"|\b[A-Z][A-Z0-9_]{5,}=\S)"
 )
-#: Ignore hints that every message of a kind contains, that are for other machines, or that only hide the
+#: Hints to ignore: standard hints of many messages, hints for other machines, and hints that only hide the
 #: failure.
 _NO_HINT = re.compile(
     r"(?i)LAUNCH_BLOCKING|USE_(?:CUDA|HIP)_DSA|SERIALIZE_KERNEL|ALLOC_CONF|skip-torch-cuda-test|upgrade pip"
@@ -361,10 +361,10 @@ def is_warning(text: str) -> bool:
 
     Return False for the kernel's "WARNING: CPU:", which is a failed assertion.
     """
-    if "level=WARN" in text:  # Ollama also reports failures of the GPU like this
+    if "level=WARN" in text:  # Ollama also logs failures of the GPU at this level
         return not _FAILURE_OF_GPU.search(text)
     match = _WARNS.search(text)
-    if match is None or "WARNING: CPU:" in text or "NCCL WARN" in text:  # the kernel's and RCCL's errors
+    if match is None or "WARNING: CPU:" in text or "NCCL WARN" in text:  # errors of the kernel and RCCL
         return False
     return not (
         _ERROR_BEFORE.search(text, 0, match.start()) or _RAISED.match(text) or _ERROR_CODE.search(text)
@@ -404,11 +404,11 @@ def _excused(lines: Collection[Line]) -> frozenset[int]:
     return frozenset(found | last if announced else found)
 
 
-#: pip reports packages that do not fit, but continues.
+#: Messages in which pip reports a dependency conflict, but continues.
 _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have \S+ .*incompatible")
 
 
-#: Lines that pip prints after a conflict.
+#: Lines that pip usually prints after a dependency conflict.
 _PIP = re.compile(
     r"\s*$|Installing|Successfully|Requirement|WARNING|\[notice\]|\S+ \S+ (?:requires|depends)|.*\$ "
 )
@@ -447,7 +447,7 @@ def _last_error(lines: Iterable[Line]) -> Optional[Error]:
     for line in lines:
         text = line.text
         if text.startswith("Traceback (most recent call last)"):
-            found = None  # the log may end inside this traceback
+            found = None  # an earlier error is not the last one, even if this traceback is cut off
         if begun and text.strip() and not _EXCEPTION.match(text):
             found = replace(begun, message=text.strip())
         begun = None

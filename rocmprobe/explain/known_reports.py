@@ -26,7 +26,7 @@ SIZE = 128
 DIGITS = 6
 _IN_A_ROW = 3
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
-#: Numbers, addresses and folders differ between machines.
+#: Text that differs between machines: numbers, addresses and folders.
 _VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w.+@~-]+[/\\])+")
 
 

@@ -25,10 +25,10 @@ ONE = 20
 _LINES = 300
 #: Number of lines before and after the error of a long log.
 _BEFORE, _AFTER = 60, 20
-#: Parameters of ``pooled``, chosen by the first-try results on the labelled reports of sets 10 to 12
-#: (benchmarks/results/explain_new_reports.md).
+#: Parameters of ``pooled``. The values were chosen for the best first answers to labelled reports
+#: (sets 10 to 12 of benchmarks/results/explain_new_reports.md).
 _FILL, _FILL_UNKNOWN, _EXPONENT, _SMALLEST = 0.05, 0.6, 0.5, 0.05
-#: A log with fewer known words gives too little evidence, so the rules decide alone.
+#: If a log has fewer words with learned weights, only the rules decide.
 _ENOUGH = 16
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")

@@ -73,7 +73,7 @@ _SPARE = re.compile(r"libhsa-amd-aqlprofile64")
 _BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object")
 _IN_RELEASE = re.compile(r"/opt/rocm-(\d\.\d[\d.]*)/\S+: cannot open shared object")
 _OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
-#: Releases of ROCm, keyed by the version number of a library. Source: the packages of AMD's repository
+#: Releases of ROCm, keyed by (name of a library, its major version). Source: the packages of AMD's repository
 #: (repo.radeon.com/rocm/apt) for 3.3 to 7.0; HIP's changelog for 3.5.
 _RELEASES: dict[tuple[str, str], str] = {
     ("hip_hcc", ""): "3.3 or older", ("hip_hcc", "3"): "3.3 or older",
@@ -133,7 +133,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
             f"{release}. If this ROCm is installed, set its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
         )
         first, second = ("library-path", "runtime-library-missing")
-        if name != "amdhip64":  # every installation and every wheel has amdhip64
+        # Every installation and every wheel has amdhip64, so the path to amdhip64 is probably wrong. Other
+        # libraries are probably missing.
+        if name != "amdhip64":
             first, second = second, first
         points = {first: 4.2, second: 1.4, "rocm-versions-mixed": 1.4}
         return Inference(f"{says}, a library of ROCm {release}", points, "user-env", remedy=remedy)
@@ -144,9 +146,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
 _DLL = re.compile(
     r"(?:Error loading \"[^\"]*[\\/]|Could not find module '(?:[^']*[\\/])?)(?P<name>[\w.-]+\.dll)"
 )
-#: Advice for DLLs that do not load, by the beginnings of their names. If another DLL does not load, the C++
-#: runtime is usually missing. Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages,
-#: amd-smi's amdsmi_wrapper.py.
+#: (pattern for the name of a DLL that does not load, advice). There is no row for other DLLs, because they
+#: usually do not load if the C++ runtime is missing. Source: torch/__init__.py (_load_dll_libraries), the
+#: rocm-sdk packages, amd-smi's amdsmi_wrapper.py.
 _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),

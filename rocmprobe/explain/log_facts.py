@@ -24,7 +24,7 @@ from rocmprobe.runtimes.kfd import isa_name
 from rocmprobe.text.log import Log, of_text
 
 EXITS = ("exception", "segv", "abort", "hang", "none")
-#: Keys of a recorded report that are not facts. A file of facts can contain these keys, too.
+#: Keys to ignore in a file of facts. A file that is also a recorded report contains these keys.
 _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
     "log_quality",
@@ -54,7 +54,8 @@ _ADVICE = re.compile(
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
 _LOOK_BACK = 40
-#: Text before a definition for a compiler, because the definition looks like a set variable.
+#: Text before NAME=value, e.g. "-D", if NAME is a macro for a compiler or assembler. A macro does not count
+#: as a set variable.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 
@@ -104,7 +105,7 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Excludes the version for which an extension was built, because the installed version can be another one.
+#: Excludes the torch version for which an extension was built, because another version can be installed.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
 #: The most reliable patterns come first: lines whose purpose is to show the version.
 _TORCH_PRINTS = _prints(
@@ -182,7 +183,8 @@ _TRUE_PRINTS = _prints(
     ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
     ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
 )
-#: If a log shows several exits, the first exit in this table counts, because many aborts follow a traceback.
+#: If a log shows several exits, the first exit in this table counts. Many aborts follow a traceback, so
+#: "abort" comes before "exception".
 _EXIT_PRINTS = {
     "segv": (
         "segmentation fault", "sigsegv", "0xc0000005", "access violation", "signal 11", "exitcode: -11",

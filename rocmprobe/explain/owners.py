@@ -138,7 +138,7 @@ _CUDA_BUILD = re.compile(
 )
 
 
-#: A compiler can also print the messages of these causes while a package is built.
+#: Causes whose messages a compiler can also print while a package is built.
 _OF_A_COMPILER = (
     "jit-missing-host-headers", "jit-header-conflict", "rocm-too-old-for-gpu", "comgr-target-id-mismatch",
 )  # fmt: skip
@@ -155,7 +155,7 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
     error, package = context.structure.build_error, context.structure.building
     if package.lower() in ("the", "wheel", "wheels"):
         package = ""
-    if context.structure.asserted or not (package or error):  # ``assertion`` infers the cause
+    if context.structure.asserted or not (package or error):  # ``assertion`` evaluates ``asserted``
         return
     remedy = error.remedy if error else ""
     if error and not remedy:

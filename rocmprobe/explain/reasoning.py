@@ -35,7 +35,8 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
     """
     if context.structure.failed or context.fatal or context.words & ENDED:
         return
-    # If the log has a known harmless warning ("remark"), the warning's signature already gives points.
+    # If the log has a known harmless warning ("remark"), the warning's signature has already given points,
+    # so this rule adds only a few points.
     points = {"benign-warning": 0.6 if "remark" in context.words else 3.4}
     if context.structure.harmless:
         yield Inference(
@@ -46,7 +47,7 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
         yield Inference("the log ends in a warning, and no line reports an error", points)
 
 
-#: Relations that affect every GPU program, not only programs that use a certain library.
+#: Relations of data/compatibility.toml that affect every GPU program, not only users of a certain library.
 _OF_THE_PROGRAM = frozenset(
     {
         "torch-is-for-amd", "torch-has-code", "wheel-has-code", "amd-wheel-has-code", "package-has-code",

@@ -297,7 +297,7 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
         or any(_OF_A_STACK.search(line.text) for line in shown if reports_failure(line.text))
     ):
         return None
-    # If a system's journal contains several programs, it does not show which program failed.
+    # If the lines of a system's journal come from several programs, do not guess which program failed.
     if len({match[1] for line in shown if (match := _JOURNAL.match(line.text))}) > 1:
         return None
     whose = _raiser(structure) or error.package or USER
@@ -494,7 +494,7 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
         yield Inference(says, {"outside": 5.4}, "user-env", elsewhere=True, remedy=remedy)
 
 
-#: GPU interfaces other than ROCm, each with advice that names a test. Source: ggml-vulkan, the Vulkan
+#: (GPU interface other than ROCm, pattern for its messages, advice). Source: ggml-vulkan, the Vulkan
 #: specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
 _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (

@@ -23,7 +23,7 @@ _FAMILIES = {
 _VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
 _ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
 _KERNEL = re.compile(r"(?i)(?:linux|kernel|\()[ v-]*(\d\.\d{1,2}(?:\.\d{1,3})?)(?![\d.])")
-#: Words for a torch that is not for ROCm, keyed by the suffix of its version.
+#: (suffix of the version of a torch that is not for ROCm, pattern for descriptions of this torch).
 _OTHER_BUILDS = (
     ("+cu", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
     ("+cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
@@ -38,7 +38,7 @@ _BY_ANSWER = {
     "runtime-knows-chip": ("", "rocm-before-gpu"),
     "rocblas-has-kernels": ("rocblas-holds", ""),
 }
-#: Pattern for each situation, in the text of logs and of facts.
+#: Patterns for the text of logs and facts, keyed by situation.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
     "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
@@ -53,7 +53,7 @@ _ABOUT = {
     "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)|RuntimeError: HIP error",
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
 }
-#: Patterns of words that are ambiguous in a log, but not in a fact.
+#: Patterns for facts only, keyed by situation. In a log, these words can have another meaning.
 _STATED = {
     "windows": r"(?i:windows)",
     "container": r"(?i:container)",

@@ -23,8 +23,8 @@ from rocmprobe.model.results import (
 #: Checks that show whether a network trains. Without PyTorch, only the check batch-norm runs.
 TRAINING = ("training-step", "batch-norm")
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
-#: Name of the setting with the user's own environment, and id of the finding that this environment fails
-#: although a clean environment works.
+#: Name of the setting with the user's own environment. A finding has the same id: it says that only a clean
+#: environment works.
 AS_FOUND = "as-found"
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
@@ -227,7 +227,8 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
         # Mixed precision also trains in float32.
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
         or (
-            # With capi, MIOpen computes batch norm under every setting.
+            # With capi, MIOpen computes batch norm under every setting, so the outcome does not depend on the
+            # setting.
             (outcome.check, outcome.driver) == ("batch-norm", "torch") and outcome.dtype in ("float32", dtype)
         )
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)

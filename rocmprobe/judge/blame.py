@@ -68,7 +68,7 @@ def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> st
 def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
     facts = Facts()
     if outcomes:
-        # The driver capi can call libraries that torch does not use.
+        # The driver capi can call libraries that torch does not use, so torch's targets prove nothing.
         held = machine.value("torch.targets") if outcomes[0].driver == "torch" else None
         facts = Facts(
             true_gfx=outcomes[0].native_isa,

@@ -72,7 +72,7 @@ class Expectations:
         if works(before):
             return None
         if outcome.fails:
-            # If both the baseline and the table have the failure, use the table, which has more details.
+            # If the failure is in the baseline and in the table, use the table, which has more details.
             return self._by_table(outcome) or self.baseline.expected(outcome)
         # A flaky case can pass by chance, which proves nothing.
         return self.baseline.expected(outcome) if outcome.works and before != "flaky" else None

@@ -27,7 +27,7 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
     on_cpu = {name for name, each in judged.items() if _on_cpu(each)}
     partial = any(each.name not in judged or judged[each.name].partial for each in joined.runs)
     if best is None:
-        # The verdict "none" means that tests failed. The other verdicts mean that nothing was tested.
+        # The verdict "none" means that tests failed. A member with another verdict was not tested.
         failed = any(each.verdict == "none" for each in members)
         sentence = "No environment has a safe configuration." if failed else "No environment was tested."
         return replace(joined, partial=partial, members=members, chosen="", sentence=sentence, cost="")
@@ -69,7 +69,7 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
     purpose = chosen[0].purpose
     every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
     found = speed(every, settings, dtype, purpose)
-    # Speeds of matrix product and copy show noise only if they are from one device.
+    # The drift is noise only if all times are from one device. Different devices differ in speed anyway.
     return found if len(devices) == 1 else replace(found, drift=1.0)
 
 

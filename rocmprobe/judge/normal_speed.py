@@ -25,8 +25,8 @@ from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, measure_roof, work
 
-#: A card counts as slow if it reaches a smaller fraction of its peak than this factor times the smallest
-#: published fraction. Published fractions of one network differ by less than a tenth between an RX 5700 and
+#: A card is slow if its fraction of peak is below the smallest published fraction, multiplied by this
+#: factor. Published fractions of one network differ by less than a tenth between an RX 5700 and
 #: an RX 6800 (data/reference_speeds.toml). Published fractions of a matrix product differ by a fifth between
 #: two RDNA1 cards with different libraries.
 SLOW = 0.75
@@ -40,7 +40,7 @@ _LOW_CLOCK = 0.8
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
 _HALF = ("float16", "bfloat16")
-#: Explanations that follow from a finding of the run, with the beginning of the finding's id.
+#: Beginning of a finding's id, keyed by the explanation that follows from the finding.
 _BY_FINDING = {"heat": "thermal-throttling", "power-cap": "power-cap", "memory-taken": "vram-taken"}
 #: All valid names of an [[explanation]] in data/reference_speeds.toml.
 SEEN = (*_BY_FINDING, "low-clock", "override", "half-precision", "small-layer", "untuned-library")
@@ -167,7 +167,7 @@ def _judged(
     share = found.rate / most
     gfx = str(gpu.native_isa.value).partition(":")[0]
     figures = published_for(gfx, found.kind, found.dtype, found.direction)
-    # Arithmetic, not memory, limits most layers of the published networks.
+    # Skip layers that memory limits, because arithmetic limits most layers of the published networks.
     ideal = todo.flops / most / DIRECTIONS_IN[found.direction] if todo else math.inf
     comparable = ideal >= _TINY_LAYER and not bound
     others = tuple(each for each in figures if todo is None or (like in each.like and comparable))

@@ -53,13 +53,13 @@ def hip_target(shown: str, native: str) -> Target:
     effective, _, features = shown.partition(":")
     if native == effective:
         if not features and native in _OVERRIDABLE:
-            # Older runtimes report no features. Code that is compiled without ``xnack-`` would support XNACK
-            # on and off.
+            # Older runtimes do not report that XNACK is off. Without ``xnack-``, the compiler would also
+            # support XNACK that is on.
             shown = f"{native}:xnack-"
         return Target(native, effective, shown)
     if native in _OVERRIDABLE and effective == OVERRIDE_ISA:
         return Target(native, effective, f"{native}:xnack-")
-    # Code for another ISA can use instructions that the chip lacks, or omit workarounds that it needs.
+    # Code for another ISA can use instructions that the chip lacks, or omit workarounds that the chip needs.
     raise KernelsUnavailable(
         f"this GPU is {native}, but HIP reports {effective}: the kernels support this only for gfx101x as "
         f"{OVERRIDE_ISA}"

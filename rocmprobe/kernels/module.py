@@ -138,7 +138,7 @@ class Module:
             cache_folder(os.environ) if folder == "" else None if folder is None else Path(folder),
         )
         code = self.compiled.code
-        #: Kernels by name. Empty for CUDA, whose code has no such metadata.
+        #: Kernels by name, from the metadata of AMD's code objects. Empty for CUDA.
         self.kernels: Mapping[str, code_object.Kernel] = {}
         if device.kind == HIP:
             try:
@@ -178,8 +178,8 @@ class Module:
             KernelsUnavailable: if a kernel is missing or must not run, or if a launch fails.
         """
         runtime, index = self.device.runtime, self.device.index
-        # Check first, because this code runs for every convolution and torch has usually made the device
-        # current.
+        # Switch the device only if necessary. This code runs for every convolution, and usually torch has
+        # already made the device current.
         try:
             if runtime.is_current(index):
                 self._queue(launches, addresses, stream)

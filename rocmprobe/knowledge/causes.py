@@ -22,8 +22,9 @@ SITUATIONS = frozenset(
         "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
     }
 )  # fmt: skip
-#: Words about only the chip that ``Advice.when`` can also contain: a target, "official-lacks" (no wheel in
-#: PyTorch's index has code for the chip) and "amd-lacks" (no wheel in AMD's index has code for the chip).
+#: More conditions for ``Advice.when``. A target, e.g. "gfx1010", means that the chip is this target.
+#: "official-lacks" means that no wheel in PyTorch's index has code for the chip. "amd-lacks" means that no
+#: wheel in AMD's index has code for the chip.
 CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
 #: Causes that disappear with a build of PyTorch that has code for the chip.
 OF_THE_BUILD = frozenset(

@@ -25,7 +25,7 @@ from rocmprobe.text.tables import table
 #: Special names of symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even
 #: if there is no symptom.
 ANY, ALWAYS = "any", "always"
-#: Placeholder for a cause in a consequence. The table row that decides a relation names the cause.
+#: Placeholder in a consequence. It stands for ``Answer.cause``.
 THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
@@ -517,7 +517,7 @@ _CHECKS: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
 
 # ---- overrides that are unnecessary, because the installed libraries have code for the chip itself -------
 
-#: Libraries that need compiled code for the chip. MIOpen does not need it, and compiles missing kernels.
+#: Libraries that need compiled code for the chip. MIOpen does not, because it compiles missing kernels.
 _NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
 
 

@@ -137,7 +137,7 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
         if option.lent:
             yield shell.export(OVERRIDE, option.lent.override)
         else:
-            # Users with these chips often set the override in their shell profile.
+            # Users whose chip can run with an override often set the override in their shell profile.
             usual = [OVERRIDE] if any(option.gfx in row.gfx for row in code_loans()) else []
             names = dict.fromkeys((*usual, *filter(_OVERRIDES.fullmatch, place.variables)))
             if names:

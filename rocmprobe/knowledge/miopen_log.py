@@ -55,8 +55,8 @@ _FAMILIES = (
 )  # fmt: skip
 
 _LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
-# "[^][]" ends a failed match at the next bracket. Otherwise each repetition of the beginning would scan the
-# rest of a long line.
+# "[^][]" stops at the next bracket. With ".", a long line that repeats "MIOpen(HIP): Info [" would take
+# quadratic time.
 _MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\] ?(.*)")
 #: A log line without its beginning, because users often quote lines in this form.
 _HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")
@@ -96,13 +96,13 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
-#: Messages if no solver can run the problem: two messages of Find, and one message of immediate mode.
+#: Messages which mean that no solver can run the problem. Two are from Find, and one is from immediate mode.
 _NO_SOLVER = re.compile(
     "No suitable algorithm was found|cannot be executed due to incorrect params"
     "|Immediate mode Fallback unsuccessful"
 )
-#: Errors after which MIOpen continues: a missing assembler, and invalid records of the find database, e.g.
-#: the empty record after a failed Find of 3.5.
+#: Errors after which MIOpen continues: a missing assembler, and invalid records of the find database. For
+#: example, MIOpen 3.5 writes an empty record if a search fails.
 _PASSED_OVER = re.compile(
     r"Path to assembler is not provided|^Error parsing payload under the key|^Contents:"
 )

@@ -21,7 +21,7 @@ FLAGS = {
 }
 #: Names of the vendor libraries as their vendors spell them, by backend.
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
-#: Fields of a row that say where the setting applies. They are not fields of ``Setting``.
+#: Fields of a table row that say where the setting applies. ``Setting`` does not have these fields.
 _OF_THE_ROW = ("backends", "set")
 
 

@@ -261,7 +261,7 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
-    # Builds and containers set variables with these endings.
+    # Builds and containers set variables with these endings, so a similar known name proves no misspelling.
     if not name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
         if close is not None and _one_letter_apart(name, close):
             return Label((UNKNOWN,), f"one letter away from a known name{hint}", "", close)

@@ -22,16 +22,16 @@ from rocmprobe.text.tables import table
 #: in half precision, with one partial sum per filter tap or per sample of the batch. ``TRANSFORMS``: the
 #: library can choose Winograd, FFT or a GEMM that rounds partial sums.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
-#: Largest size of a sum of random terms, and of its partial sums, as a multiple of the root mean square of
-#: such sums. Only a few sums in a billion are larger.
+#: Assumed largest magnitude of a sum of random terms, divided by the root mean square of such sums. Only a
+#: few sums in a billion are larger.
 _SPREAD = 6
-#: Integers in a ``CancellingFill``. Each product is too large for float16 to represent exactly, but each
+#: Integers in a ``CancellingFill``. Float16 cannot represent products such as 129 * 31 exactly, but every
 #: operand is exact in bfloat16.
 _BASE, _LARGEST_FACTOR = 128, 16
-#: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
+#: Root mean square of the difference of two random integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
 #: Limits, by dtype, for layers and operators other than convolution. A limit is the largest deviation of a
-#: correct result from fp64, relative to the largest value of the reference or to the check's ``least``.
+#: correct result from fp64, divided by the largest value of the reference (at least the check's ``least``).
 #: Each limit is more than five times the deviation measured in benchmarks/results/layer_limits.json.
 LAYER_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,

@@ -42,7 +42,7 @@ PARAMETERS = (
     "kind", "output_padding", "layout", "kernel", "dilation", "padding", "stride", "groups", "bias", "dtype",
 )  # fmt: skip
 _SIMPLEST = ("conv2d", "none", "contiguous", "1", "1", "0", "1", "c1-k1", "none", "fp32")
-#: Number of values at the start of a row that decide whether the row can be a valid convolution.
+#: Number of values that an incomplete row needs before its sizes can be checked: all values up to the stride.
 _SIZED = PARAMETERS.index("stride") + 1
 
 Row = tuple[str, ...]

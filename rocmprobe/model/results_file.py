@@ -66,7 +66,7 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     Raise BadInput if a field is missing, or if a field or fact has the wrong type. Without msgspec, types are
     not checked, and a missing field raises TypeError.
     """
-    # Imported late, because a worker can run in a Python without msgspec.
+    # Import msgspec only here, because a worker can run in a Python without msgspec.
     try:
         import msgspec
     except ImportError:

@@ -165,7 +165,7 @@ def _steps(record: Optional[Mapping[str, Any]]) -> Optional[Steps]:
     return Steps(
         int(record["made"]), int(record["alike"]), record["device"], int(record["threads"]),
         float(record["seconds"]), float(record["seconds_p10"]), float(record["seconds_p90"]),
-        # If the program runs convolutions in parallel threads, the sum of their times can exceed the step.
+        # The rest is negative if convolutions in parallel threads take more time in total than the step.
         None if rest is None or rest < 0 else float(rest),
     )  # fmt: skip
 

@@ -53,8 +53,8 @@ class Quantity:
 
 #: Quantities by name. A new quantity also needs a reader (``detect.gpus.amdgpu.SENSORS``) and, if it is a
 #: fact of the machine, a field of ``Gpu``. ``temperature_c`` is the temperature of a CPU. The last two
-#: quantities are flags. Each flag is 1 if the driver reports that heat, or power or current, lowers the
-#: clocks, else 0.
+#: quantities are 1 if the driver reports that it lowers the clocks, else 0. The reason is heat for
+#: ``throttled_heat``, and power or current for ``throttled_power``.
 QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
              glance=(1, "edge {} °C"), condition=True, limit_rank=3),

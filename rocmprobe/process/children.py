@@ -125,8 +125,8 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _kill_running() -> None:
-    # Never release the lock. Otherwise another thread could start a program that nothing would kill. The
-    # timeout is for a thread that holds the lock and blocks on a dead mount.
+    # Never release the lock. Otherwise another thread could start a program that nothing would kill. Wait
+    # with a timeout, because a thread that holds the lock can block on a dead mount.
     _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
         kill_group(group)

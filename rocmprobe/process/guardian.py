@@ -25,7 +25,7 @@ class Guardian:
     """A helper process that kills process groups and removes folders when this process ends."""
 
     def __init__(self) -> None:
-        # Own session and working directory: Ctrl-C does not reach the guardian, and no mount is kept busy.
+        # In its own session, the guardian gets no Ctrl-C. In "/", it keeps no mount busy.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

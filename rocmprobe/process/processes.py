@@ -26,7 +26,7 @@ def active_seconds(pid: int) -> float:
 def _delayed_seconds(pid: int) -> float:
     """Return the seconds that the threads of a process waited for a CPU core."""
     nanoseconds = 0
-    # The file exists only with CONFIG_SCHED_INFO, and a thread can end while its file is read.
+    # Some Linux kernels have no schedstat (CONFIG_SCHED_INFO), and a thread can end while its file is read.
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])

@@ -71,7 +71,7 @@ def _questions(verdict: Verdict) -> Samples:
             }  # fmt: skip
             value = state == each["state"]
             key = tuple(labels.values())
-            # Merge the states of problems of the same check and direction, because their labels are equal.
+            # Merge the results of problems that have equal labels.
             rows[key] = (labels, value or (key in rows and rows[key][1]))
     return list(rows.values())
 

@@ -61,7 +61,7 @@ _NO_DEVICE = 100
 # ROCm 6 gave hipDeviceProp_t a new layout under a new symbol. The old symbol keeps the old layout.
 _ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
 _ARCH_NAME_BYTES = 256
-_PROPERTIES_BYTES = 4096  # 1472 today, with room for a library that writes more
+_PROPERTIES_BYTES = 4096  # The struct has 1472 bytes today. A future library can write more.
 
 
 def _error_name(library: SharedLibrary, number: int) -> str:

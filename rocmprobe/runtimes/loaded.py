@@ -80,7 +80,8 @@ def hiprtc(maps: str = _MAPS) -> str:
 
     Raises NotLoaded if this process has not loaded exactly one HIP runtime.
     """
-    # torch loads libhiprtc on first use, from ``torch/lib`` (since ROCm 5.4) or ``_rocm_sdk_core/lib``.
+    # libhiprtc may not be loaded yet, because torch loads it on first use. The file is in ``torch/lib``
+    # (since ROCm 5.4) or in ``_rocm_sdk_core/lib``.
     runtime = hip(maps)
     files = mapped((HIPRTC,), maps).get(HIPRTC, [])
     return files[0] if files else _beside(runtime, HIPRTC, [Path(runtime).parent]) or runtime
@@ -130,7 +131,7 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
         except OSError:
             continue
         versions = {path: _version(path) for path in paths}
-        # In wheels, file names contain no version.
+        # Also accept names without a version, because the names of libraries in wheels have no version.
         fitting = [path for path in paths if not major or versions[path][:1] in ([], major)]
         if fitting:
             return str(max(fitting, key=lambda path: (versions[path], path.name)))

@@ -47,7 +47,8 @@ def accumulated(call: Call, direction: str) -> torch.Tensor:
     The dtype of ``call`` is float16 or bfloat16.
     """
     backward = call if isinstance(call, BackwardCall) else None
-    # The image is the padded tensor. The other tensor has one element for each position of the filter.
+    # ``image`` is the tensor that is padded. ``positions`` has one pixel for each place in the image at which
+    # the filter is applied.
     image = None if backward is None else backward.grad_output
     positions = call.input
     if not call.transposed:

@@ -209,7 +209,8 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
         # The filter reads only padding, so no sum has a term that could be lost.
         return compute(call)
     if direction == "bwd-weights":
-        # In the tensor that multiplies the image, zero the last position of the last sample.
+        # Each element of the result is a sum of products of the image and the tensor ``name``. A zero in this
+        # tensor removes one product from the sum.
         name = "input" if call.transposed else "grad_output"
         without = getattr(call, name).clone()
         without[-1][at(max(position for position, _, _ in axis) for axis in axes)] = 0

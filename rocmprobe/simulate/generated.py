@@ -151,8 +151,9 @@ ALL_FAULTS = "faults-all"
 #: Problem that triggers no fault.
 FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
 _FAULTS_SOURCE = "made up: no machine breaks in all of these ways"
-#: Time limits in seconds. They are short, because every hang lasts until the timeout. The fork server starts
-#: before any fault, so its limit is long. The limits on hangs and crashes are high, so every fault is tested.
+#: Time limits in seconds, and largest numbers of hangs and crashes. The time limits are short, because every
+#: hang lasts until the timeout. Only the fork server has a long limit, because no fault can affect its start.
+#: The numbers of hangs and crashes are large, so that every fault is tested.
 _BUDGETS = {
     "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
 }  # fmt: skip
@@ -180,7 +181,7 @@ def generated(name: str) -> Optional[Mapping[str, Any]]:
 
 def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
     source = bug.source or "made up: a bug to test the checks"
-    # Leave out dtypes that PyTorch does not run in MIOpen, such as float64.
+    # PyTorch does not run float64 in MIOpen. float16 stands for both half precision dtypes.
     dtypes = [dtype for dtype in bug.dtypes if dtype in ("float32", "float16")]
     return {
         "summary": f"MIOpen computes convolutions wrongly under its default: {bug.summary}",

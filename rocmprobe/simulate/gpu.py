@@ -86,8 +86,8 @@ class SimulatedGpu(SimulatedCpu):
         if phase == "yardstick":
             self.enter(phase, case)
         else:
-            # Do not enter the phase, because a check reports "prepare" again after its first calls. The
-            # second report must not trigger a second fault.
+            # Do not call ``enter``, which triggers faults. A check reports "prepare" again after its first
+            # calls, and this second report must not trigger a second fault.
             self._phase = phase
             self._steady_calls += phase == "steady"
 

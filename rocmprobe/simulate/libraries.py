@@ -34,7 +34,7 @@ _CALLS = {
 }
 _NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
 _LEVEL_OF_CHOICE = 5
-#: PyTorch passes MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
+#: PyTorch passes only tensors of at most this many dimensions to MIOpen (MIOPEN_DIM_MAX).
 _MIOPEN_DIMENSIONS = 5
 
 
@@ -42,7 +42,7 @@ class SimulatedMiopen(Miopen):
     """A simulated MIOpen that computes with oneDNN."""
 
     device_type = "cpu"
-    # Compute half precision in fp32, so that partial sums are not rounded.
+    # Partial sums are not rounded, because half precision is computed in fp32.
     rounds_parts = False
 
     def __init__(self, machine: SimulatedMachine) -> None:
@@ -237,8 +237,8 @@ class _WithinConvolutions(dispatch.Interceptor):
 #: Functions that PyTorch decomposes into other operators on a CPU. Their faults are injected into the call of
 #: the function in Python.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: Another function that is decomposed, but that MIOpen never computes. If only one backend is allowed, the
-#: name of the backend is appended to this name.
+#: Another function that PyTorch decomposes, but never runs in MIOpen. If PyTorch's math backend for attention
+#: is disabled, faults select the function by this name plus the enabled backend, e.g. "_flash".
 _ATTENTION = "scaled_dot_product_attention"
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
 _PRODUCTS = (
@@ -254,7 +254,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
     """Return contexts that inject faults into operators, or () if the machine has no such faults."""
 
     def about_operators(fault: Fault) -> bool:
-        # Faults of triton happen in the compiler.
+        # Leave out Triton faults, which happen in the compiler.
         return fault.library in ("rocblas", "hip") or (fault.library == "miopen" and bool(fault.operator))
 
     if not any(map(about_operators, gpu.machine.faults)):

@@ -296,13 +296,13 @@ def _fault(row: Mapping[str, Any]) -> Fault:
             f"fault: the effect 'wrong' needs a phase that computes something, not {fault.phase!r}"
         )
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
-        raise ValueError("fault: 'solver' needs a call of miopen's convolution")
+        raise ValueError("fault: 'solver' needs a fault in MIOpen's convolution")
     if (fault.effect == "search") != (fault.seconds > 0):
         raise ValueError("fault: 'search' needs 'seconds' above 0, and other effects cannot have 'seconds'")
     if fault.kept and fault.effect != "search":
         raise ValueError("fault: only the effect 'search' can have 'kept'")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
-        raise ValueError("fault: 'search' needs a call of miopen's convolution")
+        raise ValueError("fault: 'search' needs a fault in MIOpen's convolution")
     if fault.effect == "flip" and (fault.operator or not fault.in_call):
         raise ValueError("fault: 'flip' needs a call of a convolution")
     if not 0 <= fault.bit < 32 or fault.after < 0:

@@ -19,7 +19,7 @@ class Console(rich.console.Console):
     """
 
     def __init__(self, **options: Any) -> None:
-        # A file's text can contain ``[link=...]``.
+        # Turn off markup, because untrusted text can contain ``[link=...]``.
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(

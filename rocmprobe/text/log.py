@@ -18,7 +18,8 @@ from rocmprobe.text.restored import restored, typed
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
 _ROOM = 600_000
 _BLOCK = 1 << 20
-#: Size of a group of neighbouring lines. Its longest line shows the width at which text was wrapped.
+#: Number of lines in a group of neighbouring lines. The longest line of a group shows the width at which text
+#: was wrapped.
 _NEIGHBOURS = 32
 
 _GRAVE_WORDS = (
@@ -171,8 +172,8 @@ class _Entry:
         self.raw = raw
         self.number = self.last = number
         self.count = 1
-        # At first, ``lines`` has all lines of the block, and ``at`` is the position of ``raw``.
-        # ``alone`` keeps only lines that can be the wrapped rest of ``raw``, to save memory.
+        # At first, ``lines`` has all lines of the block, and ``at`` is the index of ``raw`` in ``lines``.
+        # To save memory, ``alone`` keeps only lines that can be the wrapped rest of ``raw``.
         self.lines = lines
         self.at = at
         self.width = width
@@ -499,7 +500,8 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
     """Return True if ``lines`` were probably wrapped between words at this width, as in a mail."""
-    # Require two breaks, because the longest line always ends at ``width``, even if nothing was wrapped.
+    # Require two breaks. The longest line can look like a break even if nothing was wrapped, because its
+    # length is ``width``.
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
 

@@ -16,8 +16,8 @@ import click
 
 from rocmprobe.text.plain_text import encodable, message, plain
 
-#: Prefix of a workflow command, which GitHub executes anywhere in a line. The other prefix, ``::``, works
-#: only at the beginning of a line, and lines on stderr begin with "rocmprobe: ".
+#: Prefix of a workflow command, which GitHub executes anywhere in a line. The other prefix, ``::``, is
+#: harmless: it works only at the beginning of a line, and lines on stderr begin with "rocmprobe: ".
 _COMMAND = re.compile(r"##(?=\[)")
 
 

@@ -136,7 +136,7 @@ def _kind(key: str) -> Optional[str]:
 
 
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
-    # Keys that are not paths are rocmprobe's own words, which can equal a user's name.
+    # A key that is not a path is rocmprobe's own word. Do not replace this word if a user has the same name.
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
 
@@ -169,7 +169,7 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 @lru_cache(maxsize=1)
 def _key() -> bytes:
     try:
-        # All processes after the same boot make the same placeholders.
+        # Use the boot id, so that all processes since the last boot make the same placeholders.
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
         return os.urandom(32)
@@ -277,7 +277,7 @@ def _ip6(match: re.Match[str]) -> str:
         return match[0]
 
 
-#: Text before four numbers that are a version and not an address.
+#: Text before four numbers which shows that the numbers are a version and not an address.
 _VERSION = re.compile(
     r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
         | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)
@@ -422,7 +422,8 @@ _FORMS = (
         re.compile(rf"{_EDGE}(?P<before>)(?P<uuid>{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}){_END}"),
         _uuid,
     ),
-    # The match must not be part of a longer row of bytes, or of a date and time with dashes.
+    # A MAC address, which must not be part of a longer row of bytes. With dashes, a letter is required,
+    # because digits with dashes can be a date and time.
     _Rule(
         (":", "-"),
         re.compile(
@@ -433,8 +434,7 @@ _FORMS = (
         ),
         _mac,
     ),
-    # An IPv6 address. In short form it must not be a C++ scope, and in full form it must not be a row of
-    # bytes.
+    # An IPv6 address in short form. A typical first group is required, because C++ names also contain "::".
     _Rule(
         ("::",),
         re.compile(
@@ -443,6 +443,8 @@ _FORMS = (
         ),
         _ip6,
     ),
+    # An IPv6 address in full form. A group of at least three digits is required, because two digits between
+    # colons can be a byte.
     _Rule(
         (":",),
         re.compile(

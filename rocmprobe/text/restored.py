@@ -75,7 +75,8 @@ _TYPED = {
     **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x201B, 0x2032, 0xB4), "'"),
     **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x201F, 0x2033), '"'),
     **dict.fromkeys((0x2010, 0x2011, 0x2212), "-"), 0xAD: None, **_LIGATURES,
-    # Only letters, digits and marks inside words. Full-width brackets and colons stay.
+    # Replace only the full-width forms of ``_WIDE``. Patterns for messages expect full-width brackets and
+    # colons.
     **{0xFF00 + code - 0x20: code for code in map(ord, _WIDE)},
 }  # fmt: skip
 
@@ -150,8 +151,8 @@ class _Message:
         words = re.escape(self.printed)
         if not self.alone:
             return re.compile(words)
-        # The message can be part of a line, as in "./run.sh: line 3: 12345 Aborted (core dumped) python
-        # train.py", or the whole line.
+        # The message must begin the line or follow a colon or a number, as in "./run.sh: line 3: 12345
+        # Aborted (core dumped) python train.py".
         before = r"(?:(?<=^)|(?<=[:\uff1a])|(?<=[:\uff1a\d] )|(?<=[:\uff1a\d]  ))"
         after = r"(?=[.\u3002]?\s*$|\s*[(\uff08]|\s\s)"
         return re.compile(before + words + after)
@@ -188,7 +189,8 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
     if "gfx" in whole or "GFX_VERSION" in whole:
         _targets(changes, whole)
     _numbers(changes, whole)
-    # All variants of a phrase have the same skeleton, so usually one search in this text is enough.
+    # In this text, a phrase and its misread forms look the same. So one count per phrase usually shows that
+    # there is nothing to restore.
     anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
     for phrase, begun in _begun():
         if (may_be := anything.count(begun)) and may_be != whole.count(phrase):

@@ -84,7 +84,7 @@ def _switches(backends: Any) -> dict[str, Any]:
         value = getattr(getattr(backends, module, None), attribute, None)
         try:
             value = value() if callable(value) else value
-        except (RuntimeError, AttributeError):  # a build without the library behind the switch
+        except (RuntimeError, AttributeError):  # This build lacks the library of the switch.
             continue
         if value is not None:
             found[name] = value if isinstance(value, bool) else str(value).rpartition(".")[2].lower()

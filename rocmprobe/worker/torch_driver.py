@@ -82,8 +82,8 @@ class TorchDriver:
             bypass=setting.bypass,
             compiler=self.compiler,
             clock=self.injector.clock,
-            # Measure the naive time only under the bypass, which uses the same matrix products. One time per
-            # problem is enough.
+            # Time naive im2col only under the bypass, because one time per problem is enough. The bypass uses
+            # the same matrix products.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,

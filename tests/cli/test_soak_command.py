@@ -219,7 +219,7 @@ class TestEnds:
     [
         (("--setting", "float64"), "a soak trains in float32 on contiguous images"),
         (("--setting", "nonsense"), "--setting: onednn has no setting 'nonsense'"),
-        (("--setting", "no-faulty-solvers"), "only a run determines this setting"),
+        (("--setting", "no-faulty-solvers"), "only a run can derive this setting"),
         (("--device", "all"), "a soak tests one device"),
     ],
 )  # fmt: skip

@@ -201,7 +201,9 @@ def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons:
     assert "in the environment right" in ended.stderr
     assert "warning" not in ended.stderr
     other = rocmprobe(*profile, sys.executable, "-c", "pass")
-    assert f"warning: {sys.executable} runs this, not the recommended environment right" in other.stderr
+    assert (
+        f"warning: {sys.executable} runs the program, not the recommended environment right" in other.stderr
+    )
 
 
 def test_env_names_the_interpreter_by_its_path_here(three: Run, pythons: Path, tmp_path: Path) -> None:

@@ -389,7 +389,7 @@ class TestSetting:
         outcome = asked(sample.PROBLEMS[0], "fwd", "as-found")
         told = reproduction(results(SETTINGS["as-found"], outcome, variables=variables), outcome.id)
         assert "<home>" not in told
-        assert "# Set in the shell of the run, too: MIOPEN_USER_DB_PATH, LD_PRELOAD\n" in told
+        assert "# Also set when the run started: MIOPEN_USER_DB_PATH, LD_PRELOAD\n" in told
 
     @pytest.mark.parametrize(
         ("setting", "line"),

@@ -15,7 +15,7 @@ from rocmprobe.runtimes.calls import INT, SIZE, releasing
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
-#: Names of the algorithms, keyed by number (miopenConvAlgorithm_t). Only bwd-data has algorithm 4.
+#: Names of the algorithms, keyed by number (miopenConvAlgorithm_t). Algorithm 4 exists only for bwd-data.
 ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 4: "TransposeGEMM", 5: "ImplicitGEMM"}
 _MOST_SOLUTIONS = 64
 
@@ -217,7 +217,7 @@ class Convolution:
 
 
 #: Number of bytes before and after a result that are checked for stray writes. It is a multiple of every
-#: alignment that a kernel can need.
+#: alignment that a kernel can need, so the result stays aligned.
 MARGIN = 4096
 
 
@@ -248,7 +248,7 @@ def convolution(
                 size *= length
             buffer = stack.enter_context(hip.allocate(size, MARGIN if name == result else 0))
             if name == result:
-                # NaN shows the elements that a kernel does not write.
+                # 0xFF bytes are NaN in every dtype, so elements that a kernel does not write are visible.
                 buffer.fill(0xFF)
             else:
                 buffer.write(contents[name])

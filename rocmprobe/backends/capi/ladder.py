@@ -40,7 +40,7 @@ _GEMM_SIZES = (17, 33, 65)
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
-#: (function that returns results by name, expected results by name), keyed by the part of a check.
+#: (function that returns results by name, expected results by name), keyed by the name of the computation.
 _Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping[str, Sequence[float]]]]
 
 
@@ -245,7 +245,7 @@ class CapiChecks:
         hip, miopen = self._opened_hip(), self._opened_miopen()
         with batch_norm(hip, miopen, shape, x) as made:
             parts: _Parts = {
-                # Each part gets its own inputs, so a failure does not affect the others.
+                # No computation uses the results of another, so a failure affects only one of them.
                 "training": (partial(made.training, scale, bias), normed),
                 "backward": (partial(made.backward, dy, scale, mean, variance), gradients),
                 "inference": (partial(made.inference, scale, bias, mean, variance), normed),

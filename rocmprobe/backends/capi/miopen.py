@@ -43,8 +43,8 @@ _FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
 _IMMEDIATE = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
 )  # fmt: skip
-#: Exported names of ``miopen::CopyTensor``: first the name since ROCm 6.0, then the older name. The last
-#: argument of the newer function requests a copy by a kernel.
+#: Exported names of ``miopen::CopyTensor``: first the name since ROCm 6.0, then the older name. If the
+#: last argument of the newer function is True, a kernel copies even packed tensors.
 COPY_TENSOR = (
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pviib",
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pvii",

@@ -66,7 +66,7 @@ class Covered:
             return part
         padded = self._padded[index(slice(last - first), everything, *spans)]
         if box != self._box:
-            # The border must be cleared only if the box has changed since the last chunk.
+            # With the same box as in the last call, the border is still zero.
             self._padded.zero_()
             self._box = box
         padded[index(everything, everything, *placed)].copy_(part)

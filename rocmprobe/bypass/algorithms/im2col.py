@@ -37,8 +37,8 @@ from rocmprobe.bypass.algorithms.columns import Box, Windows, index
 from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, as_matrices, matrices_in, multiply, ranges
 from rocmprobe.geometry import Geometry
 
-#: Number of windows in one chunk on a CPU. With fewer windows, the columns stay in the caches. With more
-#: windows, the matrix product is more efficient.
+#: Number of windows whose columns are multiplied in one product on a CPU. With fewer windows, the columns
+#: stay in the caches. With more windows, the matrix product is more efficient.
 CPU_WINDOWS = 2048
 
 

@@ -228,8 +228,8 @@ def sum_taps(
         rows.fill(first, last)
         samples = last - first
         target = result[first:last].transpose(0, 1)
-        # The sum must be contiguous for chunks of any size. Otherwise PyTorch would not compute the products
-        # of all groups in one call.
+        # PyTorch computes the products of all groups in one call only if the sum is contiguous, so use a new
+        # view for fewer samples.
         total = memory[: channels * samples * form.positions].view(channels, -1)
         for phase in form.results:
             into = target[phase.positions]
@@ -259,7 +259,7 @@ class Fold:
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
     """Return the taps of bwd-weights, grouped by source phase and line."""
-    # With one group, each line has only one tap.
+    # With one group, each line has only one tap, which needs no shifted copies of the rows.
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:
@@ -291,7 +291,7 @@ def sum_weights(
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
-    # Each chunk overwrites the values at the windows. The zeros between the windows never change.
+    # Write the zeros only once: every chunk overwrites the same elements, and the others stay zero.
     spread = gradient.new_zeros((plain.filters, plan.samples * form.positions), dtype=dtype)
     lines = Buffer(image, dtype)
     groups, inputs = plain.groups, plain.channels // plain.groups

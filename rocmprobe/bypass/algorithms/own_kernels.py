@@ -12,8 +12,9 @@ from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
 from rocmprobe.geometry import Geometry
 
-#: Minimum of ``Plan.gemm_share``. Small problems leave most of a GPU idle in every algorithm, but only the
-#: estimates for rocmprobe's own kernels include this. Without a minimum, other algorithms would look faster.
+#: Minimum of ``Plan.gemm_share``. A small problem leaves most of a GPU idle with every algorithm, but
+#: only the estimates for rocmprobe's own kernels include the idle part. Without a minimum, these estimates
+#: would be too slow compared with those for other algorithms.
 _LEAST_SHARE = 0.25
 
 

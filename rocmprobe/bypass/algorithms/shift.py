@@ -42,8 +42,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Maximum bytes of the rows of one chunk on a CPU. Larger rows do not fit into the caches and are read from
-#: memory again for every tap.
+#: Maximum bytes of the rows of one chunk (samples computed at once) on a CPU. Larger rows do not fit into the
+#: caches and are read from memory again for every tap.
 _CPU_BYTES = 1 << 22
 
 

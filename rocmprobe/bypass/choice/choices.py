@@ -106,10 +106,11 @@ class Choice:
             try:
                 least[plan.name] = self._fastest_seconds(plan, run, min(least.values(), default=inf), ends)
             except RuntimeError:
-                # Most likely out of memory. Another plan can need less.
+                # The plan most likely ran out of memory. Another plan can need less memory.
                 failed = True
         best = min(plans, key=lambda plan: least.get(plan.name, inf))
-        # If a plan failed or only one plan was measured, the result is valid for this process only.
+        # Do not store a choice without a comparison. Do not store a choice after a failure, because the same
+        # plan can succeed in another process, e.g. with more free memory.
         if len(least) > 1 and not failed:
             plan_file.store(self._device, self._problem, best.name)
         return best

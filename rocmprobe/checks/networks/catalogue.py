@@ -43,8 +43,8 @@ def drawn(recipe: Recipe, seed: int) -> nn.Module:
     for name, parameter in network.named_parameters():
         values = _uniform(generator, parameter.shape)
         if parameter.dim() > 1:
-            # Kaiming's bound: with it, a layer followed by ReLU (which halves the variance) does not change
-            # the variance.
+            # With Kaiming's bound, a layer followed by ReLU (which halves the variance) does not change the
+            # variance.
             values *= math.sqrt(6 / parameter[0].numel())
         else:
             values = 0.1 * values + name.endswith("weight")

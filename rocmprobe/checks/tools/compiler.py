@@ -64,7 +64,7 @@ class Compiler:
             with contextlib.suppress(ImportError):
                 from torch._inductor import config
 
-                # Helper processes could continue to run after this process.
+                # With more threads, Inductor starts helper processes, which could outlive this process.
                 stack.enter_context(config.patch(compile_threads=1))  # type: ignore[attr-defined,unused-ignore]
             stack.enter_context(_tools_missing())
             yield

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.model.numerics import LAYER_LIMITS, relative_error
 
-#: Errors are divided by the largest value, but at least by one of these numbers. UNIT is for layers whose
+#: Errors are divided by the largest value, but at least by UNIT or by TINY. UNIT is for layers whose
 #: gradients nearly cancel (batch norm, training).
 UNIT = 1.0
 TINY = 1e-30

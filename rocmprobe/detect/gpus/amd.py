@@ -19,7 +19,8 @@ from rocmprobe.runtimes.kfd import NODES
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
-#: Partition modes of a card, by the number of partitions. In the mode CPX, each partition has one die (XCC).
+#: Partition modes of a card, keyed by the number of partitions. CPX is not in the table, because its number
+#: of partitions is the number of the card's dies (XCC).
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
 _PATIENCE = 1.0
 

@@ -54,7 +54,7 @@ SENSORS = {
     "vram_used_bytes": Sensor(("mem_info_vram_used",), kept=True, of_the_card=True),
     "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
 }
-#: Prefix of files in the folder ``hwmon/hwmonN``.
+#: Prefix of file names in ``Sensor.files`` that stands for the folder ``hwmon/hwmonN``.
 _HWMON = "hwmon/"
 _LABELS = {
     files: [each.label for each in SENSORS.values() if each.files == files]

@@ -83,7 +83,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 def _name(tree: Tree, pid: int) -> str:
     """Return a process's name, or "" if it is unknown, e.g. because rocmprobe runs in a container."""
-    # The kernel lists PIDs of the host. In a container, they can be the PIDs of other processes.
+    # The kernel lists PIDs of the host. In a container, another process can have the same PID.
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""
     return tree.text(f"/proc/{pid}/comm") or ""

@@ -59,7 +59,7 @@ _KINDS = tuple(
         (r"[Uu]ncorrectable (?:hardware )?errors? (?:detected|\()", "memory-error"),
     )
 )  # fmt: skip
-#: Pattern that matches events of all kinds. Most lines of a long log match no kind, so one search is enough.
+#: Pattern that matches events of all kinds. Most lines match no kind, and need only this search.
 _ANY_KIND = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _KINDS))
 _BOOT_WORDS = ("amdgpu version", "VRAM: ", "active_cu_number", " device ")
 _VERSION = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)")

@@ -141,7 +141,7 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
     if tree.own:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         allowed = Fact(count, "sched_getaffinity")
-    # Leave the path of the control group out of the source, because it can contain the name of a user.
+    # Facts must not name the path of the control group, because the path can contain the name of a user.
     memory: list[tuple[int, str]] = []
     quota: list[tuple[float, str]] = []
     for folder in _folders(tree):

@@ -92,7 +92,7 @@ class RocmInfo:
 class _Draft:
     """An agent whose lines are still being parsed."""
 
-    #: Values by label. Memory pools and ISAs are separate, because they repeat labels such as "Name".
+    #: Values, keyed by label. Memory pools and ISAs are separate, because they repeat labels such as "Name".
     fields: dict[str, str] = field(default_factory=dict)
     pools: list[tuple[str, int]] = field(default_factory=list)
     isas: list[str] = field(default_factory=list)

@@ -110,7 +110,7 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
     folder = f"{path.rpartition('/')[0]}/../.kpack"
     matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
     found = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
-    # Without such files, the library has no device code, so an empty list is correct.
+    # If no file matches, the library has no device code, so an empty list is correct.
     return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
 
 
@@ -173,8 +173,8 @@ def tensile_targets(names: Iterable[str]) -> list[str]:
 
     ``names`` are the file names in the folder where the library keeps its device code.
     """
-    # The library aborts the process for a target without a lazy or split file, even if kernels exist. If
-    # there are no lazy files, a merged file covers every target that has kernels.
+    # If a target has neither a lazy nor a split file, the library aborts the process even if kernels exist.
+    # If there are no lazy files but a merged file, the merged file covers every target that has kernels.
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]
     if not starts and _MERGED_START not in names:

@@ -25,7 +25,7 @@ _FILES = {
     "miopen.perf_db": re.compile(_NAME + r"\.db(?:\.txt)?"),
     "miopen.kernel_db": re.compile(_NAME + r"\.kdb"),
 }
-#: Network file systems. Their SQLite locks are slow or broken, which MIOpen reports as an internal error.
+#: Network file systems. SQLite's locks are slow or broken there, and MIOpen reports an internal error.
 NETWORK = frozenset(
     {
         "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs",

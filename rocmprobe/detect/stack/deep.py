@@ -69,7 +69,7 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
     """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged."""
-    # Imported late, because no other fact needs a backend, and the import takes time.
+    # Import a backend only here, because no other fact needs a backend, and the import takes time.
     from rocmprobe.backends.gpu import format_version
 
     fact = facts["deep.library"]

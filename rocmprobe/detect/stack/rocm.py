@@ -17,10 +17,10 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
-#: Paths of the header: first since ROCm 5.2, then in older releases, which have a folder for each component.
+#: Paths of the header since ROCm 5.2, and in older releases, which have a folder for each component.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-#: For example "libamdhip64.so.6.2.41134", or "libamdhip64.so.5.2.21153-0" with a build number.
+#: A file name such as "libamdhip64.so.6.2.41134", or "libamdhip64.so.5.2.21153-0" with a build number.
 _HIP_FILE = re.compile(r"libamdhip64\.so\.([0-9]+\.[0-9]+)\.[0-9]+")
 _TABLE = "data/rocm_releases.toml"
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+")

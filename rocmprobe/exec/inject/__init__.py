@@ -76,8 +76,8 @@ def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
 
 
 def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
-    # A reload of torch creates new dtype objects, so modules that use dtypes must be imported again. Keep the
-    # modules with the registration and the counts.
+    # A reload of torch creates new dtype objects, so modules that use dtypes must be imported again. Keep
+    # only the modules of ``_KEPT``, because they hold the registration and the counts of this process.
     for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
         if name.rpartition(".")[2] not in _KEPT:
             del sys.modules[name]

@@ -8,8 +8,8 @@ import os
 from multiprocessing import util
 from typing import Any, Callable
 
-#: Objects that multiprocessing calls after a fork. This list is needed, because multiprocessing has only weak
-#: references.
+#: Objects that multiprocessing calls after a fork. This list keeps the objects alive, because multiprocessing
+#: has only weak references to them.
 _kept: list[Any] = []
 
 

@@ -17,8 +17,8 @@ def switch_off(devices: Iterable[str]) -> None:
 
     If ``devices`` contains "cpu", this includes convolutions of tensors in oneDNN's own format.
     """
-    # Disable only the last pass of optimize_for_inference, which fuses. The earlier passes still freeze and
-    # fold the module.
+    # Disable only the last pass of optimize_for_inference, because this pass fuses convolutions. The earlier
+    # passes still freeze and fold the module.
     torch._C._jit_pass_optimize_for_inference = lambda module, other_methods=(): None
     if "cpu" in devices:
         # torch has no full annotations for this class.

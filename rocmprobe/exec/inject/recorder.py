@@ -21,7 +21,8 @@ from rocmprobe.exec.inject.ending import append, at_end
 from rocmprobe.exec.inject.steps import Steps, after_each_step
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Seconds between two writes of all counts: the first interval, which then doubles, and the longest interval.
+#: First and longest interval between two writes of all counts, in seconds. The interval doubles after each
+#: write.
 _SOON, _LATE = 1.0, 60.0
 
 Call = Union[ConvolutionCall, BackwardCall]
@@ -111,7 +112,7 @@ class Recorder(dispatch.Interceptor):
 
     def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         with self._lock:
-            # Ignore a call that began before a fork and ended after the fork. It belongs to the parent.
+            # In a forked process, ignore a call that began before the fork. It belongs to the parent.
             if number >= len(self._counts):
                 return
             self._steps.convolved(number, places, seconds)

@@ -56,7 +56,7 @@ def _device(devices: Sequence[str]) -> str:
 
 
 def _since(before: Counts, now: Counts) -> Counts:
-    # The counts are lower than before if the program has reset them.
+    # If the program has reset the counts, they are lower than before. Then subtract nothing.
     return {
         kind: dict(Counter(counts) - Counter(before[kind]) if _grew(before[kind], counts) else counts)
         for kind, counts in now.items()

@@ -105,7 +105,8 @@ def verdict(comparison: Comparison) -> str:
 
 def _alone(each: Measured) -> bool:
     """Return True if ``each`` is the time of a single problem."""
-    # In a third of comparisons without any change, a single time differs (benchmarks/results/compare.json).
+    # A single time is weak evidence: it differs in a third of comparisons without any change
+    # (benchmarks/results/compare.json).
     return bool(each.id) and each.kind != "memory"
 
 

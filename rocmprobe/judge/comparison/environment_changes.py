@@ -13,8 +13,8 @@ from rocmprobe.model.telemetry import QUANTITIES
 
 #: Names in ``Results.options`` that decide which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: First parts of the names of differences, in the order of the list. Differences that most likely changed
-#: test results come first.
+#: First parts of the names of differences, sorted: the differences that most likely changed test results come
+#: first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
@@ -22,7 +22,7 @@ _PARTS = (
 #: differs, because the link slows down while it is idle.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
-#: Facts that only give the size of a database or cache of the user.
+#: Keys of facts to ignore, because they only give the size of the user's databases and caches.
 _FILLING = frozenset({"exists", "files", "bytes"})
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
@@ -31,11 +31,11 @@ _OF_A_SETTING = (
 #: Placeholder for a redacted name. Its hash changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: First parts of names of facts that a run may not have measured.
+#: First parts of the names of facts that some runs do not collect.
 _MEASURED = ("facts.", "library.")
 
-#: Replaces a value that a run does not have. Null is different: the run looked for the fact and did not find
-#: it.
+#: Stands for a value that a run does not have. Null means something else: the run looked for the fact and did
+#: not find it.
 ABSENT = "(absent)"
 
 

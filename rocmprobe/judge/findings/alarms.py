@@ -25,17 +25,17 @@ FINDINGS = (
     "vram-full", "power-cap",
 )  # fmt: skip
 #: A temperature is "at its limit" if it is at most this many degrees below the limit. Near the limit,
-#: the firmware lowers the clock, so temperatures hardly ever exceed the limit. Sensors report whole degrees.
+#: the firmware lowers the clock, so temperatures hardly ever exceed the limit.
 AT_LIMIT = 5.0
-#: The fan must turn if the temperature is at most this many degrees below the limit. Cards end their silent
-#: mode at an edge temperature of about 60 degrees.
+#: The fan must turn if the temperature is at most this many degrees below the limit. Cards normally start
+#: their fans much earlier, at an edge temperature of about 60 degrees.
 _FAN_MUST_TURN = 15.0
 #: If a card is hot and its fan runs below this speed in per cent, the fan is too slow: it could run faster.
 WEAK_FAN = 60.0
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
-#: The clock counts as throttled if it falls to this fraction of its value on the same card when cool and
-#: equally busy.
+#: The clock counts as throttled if its median at the temperature limit is at most this fraction of its median
+#: below the limit. Only busy samples count.
 _SLOWED = 0.9
 #: The power counts as "at the cap" if it is at least this fraction of the cap, because the regulator
 #: oscillates about the cap.
@@ -155,7 +155,7 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
     """Return the evidence that heat lowers the clock, or "" if there is none."""
-    # Count this status only at the temperature limit, because an idle RX 7600S reported it at 54 degrees.
+    # Count this flag only at the temperature limit, because an idle RX 7600S set the flag at 54 degrees.
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
         return f"throttling reported in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"

@@ -34,7 +34,8 @@ def caches(results: Results) -> Iterator[Finding]:
 
 def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[Finding]:
     """Yield a finding if the cache of Triton or Inductor has kernels that are wrong for this machine."""
-    # The keys of these caches do not contain everything on which a kernel depends.
+    # Wrong kernels can stay in use, because the keys of these caches do not contain everything on which a
+    # kernel depends.
     cache: Mapping[str, Any] = fact.value
     path = str(cache["path"])
     evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"

@@ -14,8 +14,8 @@ from rocmprobe.model.results import Finding, Outcome, Results
 #: A first call that takes more seconds than this gives a finding. ResNet-50 has 23 different convolutions. At
 #: 5 s for each, its first iteration takes two minutes.
 SLOW_FIRST_CALL = 5.0
-#: Another setting counts as much faster if its slowest first call takes at most this fraction of the fastest
-#: first call under ``default``.
+#: Another setting is much faster if its slowest first call takes at most this fraction of the time of the
+#: fastest first call under ``default``.
 MUCH_LESS = 0.5
 #: Minimum number of cold starts, and of warm starts, for a comparison.
 _ENOUGH_STARTS = 2
@@ -25,7 +25,7 @@ SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
 #: Another setting counts as faster for new sizes if its time is at most ``MUCH_LESS`` times as long, and at
 #: least this many seconds shorter.
 AT_LEAST = 0.1
-#: The cost per hour is reported for programs in which one of this many calls has a new size.
+#: The cost per hour is reported for programs in which one in this many calls has a new input size.
 CALLS = 10
 _HOUR = 3600.0
 

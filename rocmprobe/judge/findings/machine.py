@@ -284,7 +284,8 @@ def _events(machine: Machine) -> list[dict[str, Any]]:
 def _variables(results: Results) -> Iterator[Finding]:
     machine = results.machine
     for name, label in labels(machine).items():
-        # Use the fact, because redaction may have replaced the value of the variable.
+        # Prefer the label that detection stored as a fact. If the results are redacted, ``labels`` judged a
+        # placeholder instead of the variable's value.
         fact = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
         verdict = str(fact.value).partition(", ")[0]
         if verdict not in _IDLE:

@@ -144,7 +144,7 @@ def controls(results: Results) -> Iterator[Finding]:
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
     yield Finding(
         "controls",
-        # Few programs call the operators of the operator sweep.
+        # Few programs call the operators of the operator sweep, so their failures are only warnings.
         "error" if any(outcome.operator is None for outcome in single) else "warning",
         cause,
         layer,

@@ -16,16 +16,20 @@ from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.model.shapes import Recorded
 from rocmprobe.model.workload import Workload, parse_workload
 
+_SLOWDOWN = (
+    "Slowdowns in long runs, such as when the card gets hot. The range shows only how single steps vary "
+    "(p10 to p90)."
+)
 _LEFT_OUT = (
     "Networks and images that differ in size from the timed ones: use the most similar network, and expect "
     "the time to grow with the number of pixels.",
     "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
-    "Slowdowns in long runs, such as when the card gets hot: the range covers single steps (p10 to p90).",
+    _SLOWDOWN,
 )
 _OWN_LEFT_OUT = (
     "Validation and checkpoints between the epochs, and the first step, which may compile.",
     "Changes to data loading or the optimizer: time outside convolution is taken from the recording.",
-    "Slowdowns in long runs, such as when the card gets hot: the range covers single steps (p10 to p90).",
+    _SLOWDOWN,
 )
 _SIMULATED = "The GPU: these are times of the CPU that simulates it."
 _SIMULATED_TIMES = "The GPU: these are simulated times."

@@ -48,7 +48,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
         return unchanged
     left = [each for each in left if each.stable] or left
     natives = [each for each in left if each.setting.verdict in NATIVE]
-    # In a simulation, prefer the vendor library, because the times are not from this library.
+    # Times of a simulation are not from the vendor library, so prefer the library without comparing times.
     if results.simulated and natives:
         left = natives
     left = _fastest(left, speed(results, [each.setting for each in left], dtype, purpose))

@@ -101,8 +101,8 @@ def _recommended(results: Results) -> Recommendation:
         confidence_level="" if verdict == "not-judged" else confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
-        # A crashed run has no results.json, and the recommendation of a stopped run is based on only some of
-        # the cases.
+        # A partial run cannot be verified. It has no results.json if it crashed. If it was stopped, its
+        # recommendation is based on only some of the cases.
         verify=f"rocmprobe run --verify {shlex.quote(results.relative_path)}"
         if best and not results.partial
         else "",

@@ -17,15 +17,15 @@ from rocmprobe.model.roofline import measure_roof
 #: deviations. The standard error of the median of n times is 1.253 standard deviations, divided by the square
 #: root of n.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
-#: Standard error of a time with unknown noise. It is the logarithm of a factor that is larger than the ratio
-#: of any two times.
+#: Largest logarithm of a noise factor, so that ``math.exp`` does not overflow.
 _LARGEST = 50.0
 #: By chance, two medians differ by more than this many standard errors in only 1 of 20 cases.
 _ERRORS = 2.0
 #: If the noise exceeds this factor, times are not compared, because even twice the time can then be only
 #: noise.
 TOO_NOISY = 2.0
-#: Assumed number of measurements behind each median if a file does not contain it (docs/what-is-measured.md).
+#: Assumed number of measurements for each median if a file does not contain this number
+#: (docs/what-is-measured.md).
 _FEWEST_REPEATS = 5
 
 

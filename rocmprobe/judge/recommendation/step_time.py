@@ -64,7 +64,7 @@ def _step_time(
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
     """Return the time for one setting. ``missing_reason`` says why ``steps`` is None."""
-    # Medians would hide the few convolutions that take far longer on a busy machine.
+    # Use means. Medians would hide the few convolutions that take far longer on a busy machine.
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}

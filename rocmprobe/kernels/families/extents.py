@@ -15,10 +15,11 @@ GRID = 65535
 #: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
 #: word. The remaining bit is NEVER.
 TAP_BITS = 31
-#: No position has this bit set, so a kernel never reads a tap with this bit.
+#: Bit that marks the padding at the end of a table of taps. No position has this bit, so a kernel reads no
+#: value for the padding.
 NEVER = 1 << 31
-#: Limits of the distance between the first and the last tap of a wide tile, one for each dimension. A 32-bit
-#: word stores a distance in all three dimensions.
+#: Limits, one for each dimension, of the distance between the first and the last tap in a wide tile (see
+#: ``tiles.Tile``). A 32-bit word stores the distances of all three dimensions.
 DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 

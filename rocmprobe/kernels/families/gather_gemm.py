@@ -34,10 +34,10 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "gather_gemm.hip"
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
-#: Minimum depth of a part of a sum. If a part has less depth, writing to the workspace takes a fifth of the
-#: time or more.
+#: Minimum number of terms in a partial sum. With fewer terms, a kernel spends at least a fifth of its time on
+#: writing partial sums to the workspace.
 _LEAST_DEPTH = 192
-#: Maximum number of products in one launch: all phases of a stride of 2 in three dimensions.
+#: Maximum number of matrix products in one launch: all phases of a stride of 2 in three dimensions.
 PHASES = 8
 
 _Three = ctypes.c_int32 * 3
@@ -237,7 +237,7 @@ def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blo
     """
     depth = round_up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
-    # Rounding up to whole steps can leave the last parts empty, so count again.
+    # Rounding up to whole steps can leave the last parts empty, so count the parts again.
     return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
 
 
@@ -415,7 +415,7 @@ def _pack(
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
     product, axes = batch[0], _steps(batch)
-    # With 0 rows, the launch packs no weights and only writes the table.
+    # A direct tile reads unpacked weights. With 0 rows, the launch only writes the table.
     rows = 0 if tile.direct else round_up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),

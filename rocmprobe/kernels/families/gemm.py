@@ -28,13 +28,13 @@ COMPUTE_UNITS = 36
 #: units. This number is enough, because the 64 sums of a thread are independent. More threads only hide the
 #: latency of memory.
 _FULL_THREADS = 128
-#: Fixed cost of a block. The unit is the time of one product in each of the block's sums.
+#: Fixed cost of a block. It takes as long as adding this many products to each of the block's sums.
 _BEGINNING = 16
 #: Reading unpacked weights can be faster if at most this many tiles use the same weights. With more tiles,
-#: packing moves less than a third of the bytes that the tiles move.
+#: packing costs little: it moves less than a third of the bytes that the tiles move.
 _FEW_COLUMNS = 4
-#: Cost of the launch that adds the parts of sums, in the same unit as the fixed cost of a block. It is about
-#: 5 microseconds, an estimate.
+#: Estimated time of the launch that adds the partial sums, in turns (see ``_share``). It is about
+#: 5 microseconds.
 _SUM_LAUNCH = 64
 
 
@@ -155,7 +155,7 @@ def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, sp
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]
-    # Short blocks fill the gaps between long blocks.
+    # Short blocks fill the gaps between long blocks, so the mean depth counts.
     of_block = max(1.0, tile.threads / _FULL_THREADS)
     mean = splits * sum(count * depth for count, depth in zip(blocks, depths)) / total
     return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
@@ -172,8 +172,8 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        # Each chunk of samples has its own launch, which writes its own parts of the sums. So there are at
-        # least ``chunks`` parts.
+        # If one launch cannot address all samples, there are ``chunks`` launches. Each launch writes at least
+        # one partial sum of every sum.
         for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:

@@ -21,7 +21,7 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
-#: Maximum number of phases in a launch: all phases of a stride of 2 in three dimensions.
+#: Maximum number of phases (see ``gather.py``) in a launch. A stride of 2 in three dimensions has this many.
 _PHASES = 8
 
 

@@ -34,8 +34,8 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "weights_gemm.hip"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
-#: Minimum number of steps in a part of a sum. With fewer steps, writing to the workspace takes a fifth of the
-#: time.
+#: Minimum number of steps (see ``tiles.Tile.depth``) in a partial sum. With fewer steps, a kernel spends at
+#: least a fifth of its time on writing partial sums to the workspace.
 _LEAST_STEPS = 24
 _MOST_SPLITS = 256
 #: Number of pixels that a block copies to LDS at once, as in ``source/weights_gemm.hip``.
@@ -189,7 +189,7 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
     )
     while splits > 1 and workspace_bytes(plain, tile, splits) > cap:
         splits -= 1
-    # Rounding up to whole steps can leave the last parts empty, so count again.
+    # Rounding up to whole steps can leave the last parts empty, so count the parts again.
     return -(-pixels // split_depth(pixels, tile, splits)) if splits > 1 else 1
 
 

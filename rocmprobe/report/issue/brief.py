@@ -64,7 +64,7 @@ def brief(results: Results, failure: Failure, tracker: str) -> str:
     after += [environment, *_environment(results, failure), f"- Report: {_report(results, failure, tracker)}"]
     room = MAX_LINES - _height([*before, *after])
     if room < _ENOUGH_EVIDENCE:
-        # Headings and fences need no blank line before them.
+        # Remove the blank lines to save room. Markdown headings and fences need no blank line before them.
         after = [part for part in after if part]
         room = MAX_LINES - _height([*before, *after])
     room = min(max(room, 1), _MOST_EVIDENCE)

@@ -15,7 +15,7 @@ from rocmprobe.model.states import STATES
 from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
-#: Rungs whose checks run in MIOpen. Checks of other rungs run in HIP, rocBLAS or PyTorch's own kernels.
+#: Groups of checks (rungs) that run in MIOpen. Other checks run in HIP, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
 _GRAVE = 4

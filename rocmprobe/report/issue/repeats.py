@@ -38,7 +38,7 @@ def _repetition(keys: Sequence[str], start: int) -> tuple[int, int]:
         while len(block) == length and keys[end : end + length] == block:
             end += length
         count = (end - start) // length
-        # Collapse only if the result has fewer lines, because the count needs a line.
+        # The count of a block of several lines needs an extra line. The result must still have fewer lines.
         if count > 1 and (length == 1 or (count - 1) * length > 1):
             return length, count
     return 1, 1

@@ -91,7 +91,7 @@ class Log:
 
 def anchor(position: int) -> str:
     """Return the HTML anchor for the outcome at ``position``."""
-    # The id of an outcome comes from a file and can be any text.
+    # Do not use the outcome's id, which comes from a file and can be any text.
     return f"o{position}"
 
 
@@ -142,7 +142,7 @@ def _why(outcome: Outcome) -> str:
     """Return state, cause and the first words of the reason."""
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
-        # The message contains numbers that differ between problems.
+        # Do not use the message. Its numbers differ between problems that belong in one bundle.
         first = "the numbers are wrong"
     return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.cause, first))))
 

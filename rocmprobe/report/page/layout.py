@@ -76,13 +76,13 @@ FITS = (
     Fit(4000, 2000, 200, 1_000_000, 1_000_000, CAP, True, ""),
     Fit(
         1000, 300, 20, 2_000, 8_000, 0, True,
-        "all but the first lines of evidence and logs, results.json itself, and outcomes beyond the first "
-        "2000 that failed and the first 8000 of the others",
+        "the later lines of evidence and logs, results.json itself, failed outcomes after the first 2000, "
+        "and other outcomes after the first 8000",
     ),
     Fit(
         300, 200, 10, 500, 2_000, 0, False,
-        "all but the first lines of evidence and logs, matrices and tables of measurements, "
-        "results.json itself, and outcomes beyond the first 500 that failed and the first 2000 of the others",
+        "the later lines of evidence and logs, matrices and tables of measurements, results.json itself, "
+        "failed outcomes after the first 500, and other outcomes after the first 2000",
     ),
     Fit(
         200, 80, 3, 50, 100, 0, False,

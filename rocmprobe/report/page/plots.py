@@ -24,7 +24,8 @@ _SHORT = 16
 _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
 #: Width of the space for names to the right of the lines, and height of a name.
 _NAMES, _LEADING = 70, 13
-#: For a plot over amounts, e.g. batch sizes: height, width for names, and largest number of axis labels.
+#: For plots with an amount, e.g. the batch size, on the x axis: height of the plot, width of the space for
+#: names, and largest number of labels on the axis.
 _CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 130, 6
 #: Possible distances in seconds between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)

@@ -180,7 +180,8 @@ class _Rivals:
             return ""
         if rival is each:
             return _ITSELF
-        # Ignore reference measurements on the CPU, which say nothing about the clocks of the GPU.
+        # Do not compute the drift between a time on the CPU and a time on the GPU, because their clocks are
+        # independent.
         alike = (each.name in self.of_cpu) == (rival.name in self.of_cpu)
         moved = drift(each.outcome.timings, rival.outcome.timings) if alike else 1.0
         found = ratio(each.spread, rival.spread, moved)

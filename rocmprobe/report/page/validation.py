@@ -26,7 +26,7 @@ _MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
 _SHOWN_MAPS = 6
 
 
-#: Fraction of its limit that an error must reach for the page to have a chart.
+#: The page has a chart only if at least one error reaches this fraction of its limit.
 _NEAR = 0.5
 
 

@@ -69,7 +69,7 @@ RUNG_WORDS = {
     "train": "Training step",
     "multi-gpu": "Several GPUs",
 }
-#: Rungs that also run without PyTorch.
+#: Groups of checks (rungs) that also run without PyTorch.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm", "primitives")
 
 
@@ -256,7 +256,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
     mine = [outcome for outcome in outcomes if outcome.driver == driver]
-    # Show only rungs that need no PyTorch, because capi cannot run other rungs.
+    # The driver ``capi`` runs without PyTorch.
     steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
     rungs = tuple(rung(results, mine, step) for step in steps)
     return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))

@@ -23,7 +23,7 @@ def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
     """
     if isinstance(computation, Program):
         functions = (line for function in _needed(computation.functions) for line in _source(function))
-        # The import is needed because nested functions keep their annotations.
+        # Import Any, because the annotations of nested functions stay in the script and can contain Any.
         return ["from typing import Any", *functions, *computation.lines]
     used: list[Callable[..., Any]] = [computation.draw, computation.call, *computation.measures]
     used += [each for each in (computation.reference, computation.layout) if each]

@@ -186,7 +186,7 @@ def child_variables(results: Results, outcome: Outcome, setting: Setting) -> lis
     Leave out redacted values and variables of the dynamic loader.
     """
     found = _inherited(results, outcome, setting)
-    # A script would set variables of the dynamic loader too late.
+    # Leave out variables of the dynamic loader, because a script would set them too late.
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
     found.update(setting.env)
     return [
@@ -218,7 +218,7 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
     setting = setting_of(results, outcome)
     inherited = _inherited(results, outcome, setting)
     left_out = [name for name, value in inherited.items() if _redacted(value) or _early(name)]
-    remarks = [f"Set in the shell of the run, too: {_ascii(', '.join(left_out))}"] if left_out else []
+    remarks = [f"Also set when the run started: {_ascii(', '.join(left_out))}"] if left_out else []
     return [*remarks, driver_line(results, outcome)]
 
 

@@ -23,7 +23,7 @@ from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
 ROWS, VERIFY_ROWS = 25, 10
-#: Ranks of lines. If there are too many lines, lines with the largest number are left out first.
+#: Ranks of lines. If there are too many lines, lines with the largest rank are left out first.
 _MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
 _SHOWN_REASONS = 4
 #: Largest number of shell lines of a configuration. More lines are replaced by the command `rocmprobe env`.

@@ -31,7 +31,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 
 def _settings() -> Table:
-    # Use one column with the name on a separate line, because some settings set eight variables.
+    # Use one column with the name on a separate line, because the variables of a setting can fill a line.
     table = Table("setting", box=None, pad_edge=False, header_style="bold")
     for row in settings_table.rows():
         details = (

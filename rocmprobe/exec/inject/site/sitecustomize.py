@@ -10,7 +10,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _OLDEST = (3, 9)
-#: Modules of torch that were executed. Another execution is a reload of torch.
+#: Module objects of torch whose code has run. If this list is not empty, the next run is a reload of torch.
 _executed = []  # type: list
 
 
@@ -25,7 +25,7 @@ class _TorchFinder:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find and finder is not _TorchFinder else None
             if spec is not None:
-                # Ignore a folder that is only named torch. Its spec has no origin.
+                # Ignore a folder named torch that is not the package. Its spec has no origin.
                 if spec.origin and hasattr(spec.loader, "exec_module"):
                     _follow(spec.loader)
                 return spec
@@ -39,7 +39,7 @@ def _follow(loader):
         try:
             execute(module)
         except BaseException:
-            # A reload can fail halfway, as with torch 2. Then the program continues with the first torch.
+            # A reload can fail halfway, e.g. with torch 2. Then the program continues with the same module.
             if module in _executed:
                 _prepare(module)
             elif _executed:
@@ -48,7 +48,7 @@ def _follow(loader):
         _executed.append(module)
         _prepare(module)
 
-    # Set this only on the object, because other code needs the loader's class to read resources or sources.
+    # Do not wrap the loader, because other code needs the loader's class to read resources or sources.
     loader.exec_module = exec_module
 
 
@@ -106,6 +106,6 @@ def _start():
 
 _start()
 del sys.modules["sitecustomize"]
-# Without a sitecustomize of the user, this raises ImportError, as Python expects. Other errors come from
+# If the user has no sitecustomize, this import raises ImportError, as Python expects. Other errors come from
 # the user's file.
 import sitecustomize  # noqa: E402, F401
