@@ -231,6 +231,18 @@ def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
         assert torch.equal(got, right), variant
 
 
+@pytest.mark.parametrize("direction", [FWD, BWD_DATA])
+def test_a_wide_tile_reads_nothing_for_the_padding_of_its_table(direction: str) -> None:
+    # The mark of the padding once also meant a distance of 512 in the first dimension: a read far outside.
+    plain = geometry(
+        (1, 1, 600, 1, 1), (4, 1, 3, 1, 1), stride=(1, 1, 1), padding=(1, 0, 0), dilation=(1, 1, 1)
+    )
+    for variant, workspace in ways(direction, plain):
+        if "wide" in variant:
+            got, right = result(built("float32"), direction, plain, "float32", variant, workspace)
+            assert torch.equal(got, right), variant
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("direction", [FWD, BWD_DATA])

@@ -106,7 +106,9 @@ DEVICE Column column_of(const GatherArguments& a, const GatherPhase& phase, int 
 template <bool WIDE>
 DEVICE bool is_inside(const GatherArguments& a, const Column& column, unsigned wanted) {
     if (!WIDE) return (column.inside & wanted) == wanted;
-    return (unsigned)(column.z + (int)(wanted >> 22)) < (unsigned)a.read_size[0] &
+    // The sign is the bit of the padding behind the last k (NEVER), which no displacement in z uses.
+    return (int)wanted >= 0 &
+           (unsigned)(column.z + (int)(wanted >> 22)) < (unsigned)a.read_size[0] &
            (unsigned)(column.y + (int)(wanted >> 11 & 2047)) < (unsigned)a.read_size[1] &
            (unsigned)(column.x + (int)(wanted & 2047)) < (unsigned)a.read_size[2];
 }
