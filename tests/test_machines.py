@@ -198,9 +198,9 @@ class TestBadFiles:
             (HEAD + "solvers = ['fft', 'dft']", "'dft'"),
             (FAULT + "solver = 'fft'", "solver"),
             (FAULT + "solver = ['dft']", "'dft'"),
-            (FAULT + "solver = ['fft']\nphase = 'teardown'", "'solver' needs a call"),
-            (FAULT + "solver = ['fft']\noperator = 'batch_norm'", "'solver' needs a call"),
-            (FAULT.replace("miopen", "rocblas") + "solver = ['fft']", "'solver' needs a call"),
+            (FAULT + "solver = ['fft']\nphase = 'teardown'", "'solver' needs a fault"),
+            (FAULT + "solver = ['fft']\noperator = 'batch_norm'", "'solver' needs a fault"),
+            (FAULT.replace("miopen", "rocblas") + "solver = ['fft']", "'solver' needs a fault"),
             (FAULT + "chance = 'often'", "chance"),
             (FAULT + "chance = true", "chance"),
             (FAULT + "chance = 1.5", "chance"),
@@ -245,7 +245,7 @@ def test_every_effect_is_allowed(tmp_path, effect):
     [
         ('library = "miopen"\neffect = "search"', "'search' needs 'seconds' above 0"),
         ('library = "miopen"\neffect = "hang"\nseconds = 3', "other effects cannot have 'seconds'"),
-        ('library = "hip"\neffect = "search"\nseconds = 3', "'search' needs a call"),
+        ('library = "hip"\neffect = "search"\nseconds = 3', "'search' needs a fault"),
         (
             'library = "triton"\neffect = "wrong"\noperator = "mm"',
             "operator 'mm' is not one of kernel, inductor",

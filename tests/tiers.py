@@ -13,6 +13,6 @@ except PackageNotFoundError:
 THOROUGH = bool(os.environ.get("ROCMPROBE_THOROUGH"))
 
 
-def examples(thorough: int) -> int:
-    """How many examples hypothesis draws: ``thorough`` of them, or a fifth."""
-    return thorough if THOROUGH else max(10, thorough // 5)
+def examples(most: int) -> int:
+    """How many examples hypothesis draws: half of ``most`` in `.ci/run`, else a fifth, and at least 10."""
+    return max(10, most // 2 if THOROUGH else most // 5)

@@ -193,7 +193,7 @@ DISHONEST: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link": (linked, "is a link or another special file"),
     "two files of one name": (twice, "more than once"),
     "a bomb": (bomb, "is larger than"),
-    "data behind it": (followed, "contains data outside its files"),
+    "data behind it": (followed, "contains data that belongs to none of the files in it"),
     "no manifest": (
         lambda path: zipfile.ZipFile(path, "w").close(), "lacks pack.json"
     ),

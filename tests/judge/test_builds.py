@@ -38,7 +38,7 @@ def answer(text: str) -> Explanation:
          "The linker does not find this function"),
         ("/usr/bin/ld: cannot find -lrocblas: No such file or directory", 1, "does not find librocblas.so"),
         ("ld.lld: error: unable to find library -lamdhip64", 1, "does not find libamdhip64.so"),
-        ("c++: error: unrecognized command line option '-amdgpu-target=gfx803'", 1, "is another compiler"),
+        ("c++: error: unrecognized command line option '-amdgpu-target=gfx803'", 1, "another compiler"),
         ("k_hip.h:3:4: error: no member named 'shfl' in 'x'", 1, "for another release"),
         (" #0 0x0000563051 PrintStackTraceSignalHandler(void*) S.cpp:0:0", 1, "compiler itself crashed"),
         (f"{CMAKE}", 2, "CMake does not find AMDDeviceLibs"),
