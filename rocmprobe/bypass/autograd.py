@@ -117,7 +117,8 @@ def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
             return jvp(ctx, ctx.saved_tensors, tangents)
         # PyTorch disables forward mode in the jvp of a Function, which would make nested derivatives zero.
         with forward_ad._set_fwd_grad_enabled(True):
-            # Remove the tangents of the saved tensors, which belong to this transform, not to an outer one.
+            # Remove this transform's tangents from the saved tensors. Otherwise, PyTorch would differentiate
+            # ``jvp`` for this transform, too, not only for the outer transforms.
             primals = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
             return jvp(ctx, primals, tangents)
 

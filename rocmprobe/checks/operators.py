@@ -234,7 +234,7 @@ def dropout(ones: Any) -> Named:
     dropped, again, first = first == 0, second == 0, first.detach()
     return {
         "share dropped": dropped.float().mean().reshape(1),
-        "share with the same result in two calls": (dropped == again).float().mean().reshape(1),
+        "share of elements dropped in both calls or in neither": (dropped == again).float().mean().reshape(1),
         "share of gradients that differ from the output": (gradient != first).float().mean().reshape(1),
         "largest": first.max().reshape(1), "smallest kept element": (first + 9 * dropped).min().reshape(1),
     }  # fmt: skip
@@ -243,7 +243,7 @@ def dropout(ones: Any) -> Named:
 def dropout_expected(ones: Any) -> Named:
     """Return the expected values of ``dropout``."""
     shares = {
-        "share dropped": 0.3, "share with the same result in two calls": 0.3**2 + 0.7**2,
+        "share dropped": 0.3, "share of elements dropped in both calls or in neither": 0.3**2 + 0.7**2,
         "share of gradients that differ from the output": 0.0, "largest": 1 / 0.7,
         "smallest kept element": 1 / 0.7,
     }  # fmt: skip

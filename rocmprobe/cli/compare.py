@@ -100,7 +100,10 @@ def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
         return {"": (old, new)}
     names = [each.name for each in before.runs if each.name in [other.name for other in after.runs]]
     if not names:
-        raise BadInput(f"{old} and {new}: no environment has the same name in both; name two of their runs")
+        raise BadInput(
+            f"{old} and {new}: no Python environment has the same name in both runs; instead of each run, "
+            "give the folder of one of its environments"
+        )
     return {name: (results_file(old).parent / name, results_file(new).parent / name) for name in names}
 
 

@@ -194,7 +194,8 @@ class _Archive:
     def _tar(self, stream: BinaryIO) -> Iterator[Source]:
         with tarfile.open(fileobj=stream, mode="r|*") as archive:
             for number, info in enumerate(archive):
-                # tarfile unpacks a skipped member, too. ``_member`` subtracts the size of all other members.
+                # tarfile also unpacks members that are skipped here, so subtract their sizes. The sizes of
+                # the members that are read are subtracted in ``_member``.
                 self._left -= 0 if _wanted(info.name) else info.size
                 if number >= MOST_MEMBERS or self._left <= 0:
                     yield self._too_large()

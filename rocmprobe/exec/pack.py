@@ -321,7 +321,7 @@ def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
     if sum(entry.file_size for entry in entries) > _LARGEST:
         raise archive.Unacceptable(f"unpacks to more than {_LARGEST:,} bytes")
     if not archive.is_dense(entries, size):
-        raise archive.Unacceptable("contains data outside its files")
+        raise archive.Unacceptable("contains data that belongs to none of the files in it")
     names = {entry.filename for entry in entries}
     if MANIFEST not in names:
         raise archive.Unacceptable(f"lacks {MANIFEST}")

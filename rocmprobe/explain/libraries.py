@@ -146,9 +146,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
 _DLL = re.compile(
     r"(?:Error loading \"[^\"]*[\\/]|Could not find module '(?:[^']*[\\/])?)(?P<name>[\w.-]+\.dll)"
 )
-#: (pattern for the name of a DLL that does not load, advice). There is no row for other DLLs, because they
-#: usually do not load if the C++ runtime is missing. Source: torch/__init__.py (_load_dll_libraries), the
-#: rocm-sdk packages, amd-smi's amdsmi_wrapper.py.
+#: (pattern for the name of a DLL that does not load, advice). Other DLLs usually do not load because the C++
+#: runtime is missing. data/causes.toml (runtime-library-missing) has the advice for them. Source:
+#: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's amdsmi_wrapper.py.
 _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),

@@ -53,8 +53,8 @@ def hip_target(shown: str, native: str) -> Target:
     effective, _, features = shown.partition(":")
     if native == effective:
         if not features and native in _OVERRIDABLE:
-            # Older runtimes do not report that XNACK is off. Without ``xnack-``, the compiler would also
-            # support XNACK that is on.
+            # Older runtimes do not report that XNACK is off. Without ``xnack-``, the compiler would generate
+            # code that works with XNACK on or off.
             shown = f"{native}:xnack-"
         return Target(native, effective, shown)
     if native in _OVERRIDABLE and effective == OVERRIDE_ISA:

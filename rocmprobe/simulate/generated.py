@@ -85,8 +85,8 @@ _BUGS = (
     ),
     PlantedBug(
         "transposed-weights",
-        "in the last group, the weights are transposed: input and output channels if their numbers are "
-        "equal, else the last two axes of the filter",
+        "two axes of the last group's weights are swapped: the input and output channels if both axes have "
+        "the same size, else the last two axes of the filter",
         tokens=("g2",),
     ),
     PlantedBug(

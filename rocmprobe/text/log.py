@@ -105,7 +105,8 @@ _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S
 _LETTERS = re.compile(r"[^\W\d_]+")
 _GFX = re.compile(r"gfx[0-9]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
-#: Letters for the digits of target names, because failures on gfx1030 and gfx1010 must stay distinct.
+#: Lines that differ only in numbers count as equal. The digits of target names are replaced by letters, so
+#: that failures on gfx1030 and gfx1010 stay distinct.
 _SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
 _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 
@@ -173,7 +174,7 @@ class _Entry:
         self.number = self.last = number
         self.count = 1
         # At first, ``lines`` has all lines of the block, and ``at`` is the index of ``raw`` in ``lines``.
-        # To save memory, ``alone`` keeps only lines that can be the wrapped rest of ``raw``.
+        # To save memory, ``alone`` drops all lines that cannot continue ``raw``.
         self.lines = lines
         self.at = at
         self.width = width

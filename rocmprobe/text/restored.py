@@ -88,8 +88,8 @@ _DIGITS = str.maketrans("OoQIl|S", "0001115")
 
 _DOTS = ("…", "...")
 #: Smallest number of characters, and smallest fraction, of a phrase that must be present to identify it.
-#: Names need a larger fraction, because not all names are listed. Names that begin as in ``_WHOLE`` must be
-#: complete, because too many other names begin in the same way.
+#: The fraction is larger for names, because part of a name can also begin a name that ``PHRASES`` lacks.
+#: Names that begin as in ``_WHOLE`` must be complete, because too many other names begin in the same way.
 _LEAST, _SHARE, _SHARE_OF_NAME = 10, 0.6, 0.8
 _WHOLE = ("HSA_", "CUBLAS_", "rocblas_", "HIP_VISIBLE", "ROCR_")
 

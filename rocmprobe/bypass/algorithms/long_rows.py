@@ -259,7 +259,8 @@ class Fold:
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
     """Return the taps of bwd-weights, grouped by source phase and line."""
-    # With one group, each line has only one tap, which needs no shifted copies of the rows.
+    # A line with several taps needs shifted copies of the rows. If there is only one group, use lines of one
+    # tap to save these copies.
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:

@@ -170,7 +170,8 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
         factor = drift(old.timings, new.timings)
         if measure_roof(old.timings) and measure_roof(new.timings) and math.isfinite(factor):
             found.setdefault((old.device, old.driver, old.setting), []).append(math.log(factor))
-    # Use the largest factor, because a disturbance seen in one setting can also have slowed down the others.
+    # Whatever changed the speed under one setting can also have changed the speed under other settings. So
+    # assume the largest factor for all settings.
     return math.exp(max(map(fmean, found.values()))) if found else None
 
 

@@ -229,9 +229,9 @@ def slow_new_sizes(results: Results) -> Iterator[Finding]:
 
 def described(each: NewSizes) -> str:
     return (
-        f"{each.setting}: {each.new:.3g} s for a call with a new size (mean of {each.sizes}, at most "
-        f"{each.largest:.3g} s), {each.known:.3g} s with a known size; if one of {CALLS} calls "
-        f"has a new size, new sizes take {each.lost_minutes:.0f} minutes of an hour"
+        f"{each.setting}: a call takes {each.known:.3g} s with a known size, and {each.new:.3g} s with a new "
+        f"size (mean of {each.sizes} sizes, at most {each.largest:.3g} s). If 1 of {CALLS} calls has a new "
+        f"size, new sizes cost {each.lost_minutes:.0f} minutes per hour"
     )
 
 

@@ -172,8 +172,8 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        # If one launch cannot address all samples, there are ``chunks`` launches. Each launch writes at least
-        # one partial sum of every sum.
+        # If one launch cannot address all samples, there are ``chunks`` launches. Each launch writes its own
+        # partial sums, so each sum is split into at least ``chunks`` parts.
         for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:

@@ -145,7 +145,10 @@ def _numbers(outcome: Outcome) -> str:
     error, limit = (text.numeric(outcome.numerics.get(name)) for name in ("max_ratio", "max_ratio_limit"))
     if error is None or limit is None or error <= limit:
         return ""
-    return f" (largest error {text.number(error)} of the largest value, limit {text.number(limit)})"
+    return (
+        f" (largest error {text.number(error)}, limit {text.number(limit)}, both relative to the largest "
+        "expected value)"
+    )
 
 
 def _evidence(failure: Failure, room: int) -> str:

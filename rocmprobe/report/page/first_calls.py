@@ -108,7 +108,7 @@ def changing_sizes(results: Results) -> Optional[Sizes]:
     if results.simulated:
         caption += " Times are those of the CPU that simulates the GPU, plus the simulated searches."
     header = (
-        "setting", "new size", "largest", "known size", "sizes", "calls per hour, all new",
-        f"minutes lost per hour, one of {CALLS} new",
+        "setting", "new size", "largest", "known size", "sizes", "calls per hour if every size is new",
+        f"minutes lost per hour if 1 of {CALLS} calls has a new size",
     )  # fmt: skip
     return Sizes(caption, Table(header, rows))

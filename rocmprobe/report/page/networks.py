@@ -40,8 +40,10 @@ def models(results: Results) -> Optional[Models]:
         "float64 on the CPU; dtypes other than float32 use autocast. Errors are shown with their limits."
     )
     if results.simulated:
-        whose = "simulated" if has_own_times(results) else "those of the CPU that simulates the GPU"
-        caption += f" Speeds are {whose}."
+        if has_own_times(results):
+            caption += " Speeds are simulated."
+        else:
+            caption += " Speeds were measured on the CPU that simulates the GPU."
     header = ("network", "setting", "dtype", "state", "loss", *_ERRORS.values(), "step", "speed")
     trained = Table(header, tuple(_row(outcome, mine) for outcome in mine))
     asked = results.estimate
