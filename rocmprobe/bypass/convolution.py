@@ -19,8 +19,9 @@ from rocmprobe.bypass.counts import count_call, count_native
 from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
-#: Prepared calls, or reasons to leave a call to PyTorch, keyed by form of the call, cap and algorithm. All
-#: interceptors of the process share this cache. A network needs a few hundred entries.
+#: Cache that all interceptors of the process share. The key is (form of the call, maximum workspace in bytes,
+#: algorithm). The value is the prepared call, or the reason why the call is left to PyTorch. A network needs
+#: a few hundred entries.
 _prepared: dict[Any, Union[_Prepared, str]] = {}
 _MOST_PREPARED = 4096
 

@@ -155,7 +155,8 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
     error, package = context.structure.build_error, context.structure.building
     if package.lower() in ("the", "wheel", "wheels"):
         package = ""
-    if context.structure.asserted or not (package or error):  # ``assertion`` evaluates ``asserted``
+    # If an assertion failed, leave the failure to the rule ``assertion``.
+    if context.structure.asserted or not (package or error):
         return
     remedy = error.remedy if error else ""
     if error and not remedy:

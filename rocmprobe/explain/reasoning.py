@@ -63,7 +63,8 @@ def facts_alone(context: LogContext) -> Iterator[Inference]:
     """
     if context.fatal or context.structure.warned or not context.structure.failed:
         return
-    if any(hit.signature.shows for hit in context.hits):  # relations already give points for these symptoms
+    # If a line shows a known symptom, e.g. a hang, ``weigh`` already counts incompatible facts as evidence.
+    if any(hit.signature.shows for hit in context.hits):
         return
     if not context.words & {"torch", "llama"}:
         return

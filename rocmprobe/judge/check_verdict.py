@@ -19,8 +19,8 @@ CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 _LONGEST = 300
 #: A first call counts as hanging if it takes longer than 3 times its duration in the results, plus 5 seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
-#: A starting worker that uses no CPU time counts as hanging if it has read no file for this many seconds.
-#: Soon after the start, a shorter time is enough: this fraction of the time since the start.
+#: If a starting worker uses no CPU time and reads no file for too long, the worker counts as hanging. The
+#: limit is 5 seconds or a quarter of the case's duration so far, whichever is shorter.
 _READING, _READING_SHARE = 5.0, 0.25
 #: Causes of failures for lack of memory, in the machine or on the GPU. They do not prove a fault of the GPU.
 _MEMORY = ("oom-kill", "out-of-memory")

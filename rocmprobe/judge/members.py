@@ -69,7 +69,8 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
     purpose = chosen[0].purpose
     every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
     found = speed(every, settings, dtype, purpose)
-    # The drift is noise only if all times are from one device. Different devices differ in speed anyway.
+    # The drift is the factor by which the speed of matrix products or copies differs between the runs. On one
+    # device, such a difference is noise. Different devices always differ in speed, so ignore their drift.
     return found if len(devices) == 1 else replace(found, drift=1.0)
 
 

@@ -237,8 +237,9 @@ class _WithinConvolutions(dispatch.Interceptor):
 #: Functions that PyTorch decomposes into other operators on a CPU. Their faults are injected into the call of
 #: the function in Python.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: Another function that PyTorch decomposes, but never runs in MIOpen. To select one backend for attention, a
-#: fault adds the name of the backend, e.g. "_flash" (see ``_attention_by_backend``).
+#: PyTorch also decomposes this function, but never runs it in MIOpen. If a fault's ``operator`` is this name
+#: plus "_flash" or "_efficient", the fault affects only that attention backend
+#: (see ``_attention_by_backend``).
 _ATTENTION = "scaled_dot_product_attention"
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
 _PRODUCTS = (

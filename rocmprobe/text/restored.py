@@ -189,8 +189,9 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
     if "gfx" in whole or "GFX_VERSION" in whole:
         _targets(changes, whole)
     _numbers(changes, whole)
-    # In this text, a phrase and its misread forms look the same. So one count per phrase usually shows that
-    # there is nothing to restore.
+    # In ``anything``, look-alike letters are equal and lines are joined. So the beginning of a phrase
+    # (``begun``) also matches misread, broken and cut phrases. If there are as many matches as intact
+    # phrases, there is nothing to restore.
     anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
     for phrase, begun in _begun():
         if (may_be := anything.count(begun)) and may_be != whole.count(phrase):

@@ -228,8 +228,8 @@ def sum_taps(
         rows.fill(first, last)
         samples = last - first
         target = result[first:last].transpose(0, 1)
-        # PyTorch computes the products of all groups in one call only if the sum is contiguous, so use a new
-        # view for fewer samples.
+        # The last chunk can have fewer samples, and then needs only the beginning of ``memory``. The sum must
+        # be contiguous. Otherwise, PyTorch cannot compute the products of all groups in one call.
         total = memory[: channels * samples * form.positions].view(channels, -1)
         for phase in form.results:
             into = target[phase.positions]
@@ -259,8 +259,8 @@ class Fold:
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
     """Return the taps of bwd-weights, grouped by source phase and line."""
-    # A line with several taps needs shifted copies of the rows. If there is only one group, use lines of one
-    # tap to save these copies.
+    # The taps of a line share one matrix product, which needs a shifted copy of the image's rows for each
+    # tap. If there is only one group, give each tap its own line, which needs no copies.
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:

@@ -13,8 +13,8 @@ from rocmprobe.model.telemetry import QUANTITIES
 
 #: Names in ``Results.options`` that decide which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: First parts of the names of differences, sorted: the differences that most likely changed test results come
-#: first.
+#: The name of each difference begins with one of these words, e.g. "options.level". Differences are listed in
+#: this order, because the first ones most likely changed test results.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip

@@ -25,7 +25,8 @@ SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
 #: Another setting counts as faster for new sizes if its time is at most ``MUCH_LESS`` times as long, and at
 #: least this many seconds shorter.
 AT_LEAST = 0.1
-#: The cost per hour is reported for programs in which one in this many calls has a new input size.
+#: The minutes per hour that new input sizes cost depend on how often the size changes. Reports assume that 1
+#: of this many calls has a new size.
 CALLS = 10
 _HOUR = 3600.0
 

@@ -33,8 +33,8 @@ _BEGINNING = 16
 #: Reading unpacked weights can be faster if at most this many tiles use the same weights. With more tiles,
 #: packing costs little: it moves less than a third of the bytes that the tiles move.
 _FEW_COLUMNS = 4
-#: Estimated time of the launch that adds the partial sums, in turns (see ``_share``). It is about
-#: 5 microseconds.
+#: Estimated time of the launch that adds the partial sums: about 5 microseconds. The unit is the turn, which
+#: ``_share`` defines.
 _SUM_LAUNCH = 64
 
 
