@@ -138,7 +138,9 @@ def test_every_direction_and_dtype_is_computed_exactly(library, passed):
             ),
         }
         for name, (call, image, weight, bias) in cases.items():
-            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            every = (torch.float32, torch.float16, torch.bfloat16)
+            # One case of each kernel in every dtype.
+            for dtype in every if name in ("plain", "depthwise") else every[:1]:
                 for last in (False, True) if len(image) == 4 else (False,):
                     operands = [integers(*shape) for shape in (image, weight, (bias,))]
                     exact = directions(call, *(each.double() for each in operands))
@@ -153,7 +155,7 @@ def test_every_direction_and_dtype_is_computed_exactly(library, passed):
                     print(name, dtype, last, same, bypass.status()["calls"] == {algorithm: 3})
         """,
     )
-    assert len(lines) == 42
+    assert len(lines) == 22
     assert [line for line in lines if not line.endswith("True True")] == []
 
 

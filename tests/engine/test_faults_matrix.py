@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rows import every_row
 from runs import Background, wait_until
 
 from rocmprobe.model.results import CAUSES, Outcome, Trial
@@ -85,8 +86,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
             os.kill(pid, 9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("phase", PHASES)
+# One test, because each process of pytest that has one of several would make these slow runs.
+@every_row(("phase", "kind"), [(phase, kind) for phase in PHASES for kind in KINDS])
 def test_a_fault_is_told_by_phase_state_cause_and_activity(broken: Broken, phase: str, kind: str) -> None:
     run = next(phases[0] for phases in TOGETHER if phase in phases)
     outcome, expected = broken.outcomes[f"{run} {fault_problem(phase, kind)}"], told(phase, kind)
@@ -105,11 +106,8 @@ def test_a_fault_is_told_by_phase_state_cause_and_activity(broken: Broken, phase
         assert broken.trials[outcome.trial].exit_crash == (exit_status != "0")
 
 
-def test_the_problem_after_all_the_faults_is_right(broken: Broken) -> None:
+def test_the_problem_after_all_the_faults_is_right_and_nothing_is_left(broken: Broken) -> None:
     assert [broken.outcomes[f"{phases[0]} {FINE}"].state for phases in TOGETHER] == ["pass"] * len(TOGETHER)
-
-
-def test_no_process_and_no_folder_is_left_by_the_faults(broken: Broken) -> None:
     assert wait_until(lambda: not any(run.alive() for run in broken.runs), 5)
     assert list(broken.temporary.iterdir()) == []
 
