@@ -1,8 +1,8 @@
 """Generator of the example reports: ``python reports/examples/make.py`` (takes minutes).
 
-With ``--pages``, only render the committed ``results.json`` again (takes seconds), as after a change of the
-page. Needs rocmprobe with its extra ``torch``. The picture in the documents also needs playwright and
-chromium.
+With ``--pages``, only judge and render the committed ``results.json`` again (takes seconds), as after a
+change of the page or of a sentence. Needs rocmprobe with its extra ``torch``. The picture in the documents
+also needs playwright and chromium.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import click
 
 import rocmprobe
 from rocmprobe.cli.report import report_command
-from rocmprobe.model.results_file import read_results, to_json, write_results
+from rocmprobe.judge.judgement import judge
+from rocmprobe.judge.members import choose
+from rocmprobe.model.results_file import read_joined, read_results, to_json, write_joined, write_results
 from rocmprobe.text.redact import census, redacted_text
 
 HERE = Path(__file__).resolve().parent
@@ -50,11 +52,11 @@ EXAMPLES = {
     ],
     "conv-hang": ["--simulate", "conv-hang", *LADDER],
 }
-#: Examples of machines that are not available. Their results stay as recorded.
+#: Examples of machines that are not available. Their outcomes stay as recorded.
 RECORDED = (
     "emulated-gfx1010",
-    "emulated-gfx1010-environments",
     *(f"emulated-gfx1010-environments/{name}" for name in ("rocm", "without-gpu", "old")),
+    "emulated-gfx1010-environments",
 )
 #: The example whose first screen the documents show.
 SHOWN = "rdna1-rocm52-conv-dead"
@@ -79,14 +81,21 @@ def gather(name: str) -> None:
         target = HERE / name / "results.json"
         target.parent.mkdir(exist_ok=True)
         target.write_text(_without_paths(text, out, target.parent), "utf-8")
-        results = read_results(target)
-        write_results(replace(results, redacted=census(to_json(results))), target)
 
 
 def render(name: str) -> None:
+    """Judge the results of the example ``name`` again, in today's words, and write the pages."""
+    target = HERE / name / "results.json"
+    joined = read_joined(target)
+    if joined:
+        environments = {each.name: read_results(target.parent / each.name) for each in joined.members}
+        write_joined(choose(joined, environments), target)
+    else:
+        results = judge(read_results(target))
+        write_results(replace(results, redacted=census(to_json(results))), target)
     for form, file in forms().items():
-        results, output = HERE / name / "results.json", HERE / name / file
-        if _rocmprobe("report", str(results), "--format", form, "-o", str(output)):
+        output = HERE / name / file
+        if _rocmprobe("report", str(target), "--format", form, "-o", str(output)):
             raise click.ClickException(f"{name}: no {file}")
 
 
@@ -126,10 +135,10 @@ def picture() -> None:
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice((*EXAMPLES, *RECORDED)))
-@click.option("--pages", is_flag=True, help="Render again; ask nothing anew.")
+@click.option("--pages", is_flag=True, help="Judge and render again; measure nothing anew.")
 @click.option("--no-picture", is_flag=True, help="Leave docs/report.png as it is.")
 def main(names: Sequence[str], pages: bool, no_picture: bool) -> None:
-    """Make the examples NAMES (default: all) again; of those that were recorded, the pages alone."""
+    """Make the examples NAMES (default: all) again. Those that were recorded are not measured again."""
     for name in names or (*EXAMPLES, *RECORDED):
         if not pages and name in EXAMPLES:
             gather(name)
