@@ -80,7 +80,7 @@ def _next_below(*tensors: torch.Tensor | None) -> bool:
 
     Return False on torch 1, and if a functorch transform, a dispatch mode or a tensor wrapper is active.
     """
-    # torch 1.13.1 cannot compare sets of dispatch keys.
+    # The comparison at the end fails on torch 1.13.1, which cannot compare sets of dispatch keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False
     keys = torch._C._dispatch_keys
@@ -100,7 +100,7 @@ def _below_autograd() -> Iterator[None]:
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
-            # Calls go to the next outer transform, which can need gradients, too.
+            # Calls go to the next outer transform. Enable gradients, because this transform can need them.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 yield
         else:

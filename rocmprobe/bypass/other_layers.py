@@ -189,7 +189,7 @@ def _registered(kind: str, key: str) -> list[Any]:
     aten = torch.ops.aten
     if kind == "fused_convolution":
         # After this registration, PyTorch's own kernels for these operators cannot be called. So rocmprobe's
-        # kernels compute all later calls.
+        # kernels compute all later calls, even after ``undo_send_to_pytorch``.
         fused: dict[str, Callable[..., Any]] = dict(zip(_FUSED, (_relu_kernel, _add_relu_kernel)))
         return [kernel_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
     if kind == "batch_norm":

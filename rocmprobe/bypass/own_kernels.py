@@ -12,8 +12,8 @@ from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import KernelsUnavailable
 
-#: Number of bytes to copy in the measurement. The source and the target each take at most this fraction of a
-#: GPU's memory.
+#: Number of bytes to copy in the measurement, and its limit as a fraction of the GPU's memory. The source and
+#: the target each have this size.
 _COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 

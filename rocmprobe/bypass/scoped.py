@@ -196,7 +196,7 @@ def _replace(module: Any, old: type, new: type) -> None:
 
 
 def _remove_unused() -> None:
-    # Remove interceptors of garbage-collected models here, because their collection runs no code of ours.
+    # Remove interceptors of garbage-collected models here, because garbage collection does not remove them.
     for interceptor in [interceptor for interceptor, modules in _users.items() if not modules]:
         del _users[interceptor]
         interceptor.remove()

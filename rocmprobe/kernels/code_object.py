@@ -41,8 +41,8 @@ class Kernel:
         if not (self.vgpr_spills or self.sgpr_spills or self.scratch):
             return ""
         return (
-            f"{self.name} does not fit: {self.vgpr_spills} vector and {self.sgpr_spills} scalar registers "
-            f"spilled, {self.scratch} bytes of scratch"
+            f"{self.name} uses memory instead of registers: {self.vgpr_spills} vector and {self.sgpr_spills} "
+            f"scalar registers spilled, {self.scratch} bytes of scratch"
         )
 
 
@@ -85,7 +85,7 @@ def metadata(code: bytes) -> Mapping[str, Any]:
                         found: dict[str, Any] = _typed(dict, parse_messagepack(content))
                         return found
     except (struct.error, OverflowError) as error:
-        raise ValueError(f"not a whole code object: {error}") from None
+        raise ValueError(f"the code object is incomplete: {error}") from None
     raise ValueError("the code object has no metadata")
 
 
@@ -102,7 +102,7 @@ def with_isa(code: bytes, isa: str) -> bytes:
     """
     _check(code)
     if isa not in _FLAGS:
-        raise ValueError(f"a code object cannot be copied for {isa}")
+        raise ValueError(f"the ISA of a code object cannot be changed to {isa}")
     return code[:_FLAGS_AT] + _FLAGS[isa].to_bytes(4, "little") + code[_FLAGS_AT + 4 :]
 
 
@@ -209,6 +209,6 @@ class _Reader:
         for _ in range(count):
             key = self.value(depth + 1)
             if not isinstance(key, (str, int)):
-                raise ValueError("a key that is neither text nor number")
+                raise ValueError("a key is neither text nor a number")
             found[key] = self.value(depth + 1)
         return found

@@ -139,7 +139,7 @@ def _rows(
     pixels = prod(plain.image)
     rows: list[list[float]] = []
     for c in channels:
-        # For padding, the index -1 reads this zero at the end.
+        # The index -1 stands for padding, and reads the zero at the end.
         padded = [[*_part(image, pixels, n * plain.channels + c), 0] for n in samples]
         rows += ([each[at] for each in padded for at in places] for places in gather)
     return rows

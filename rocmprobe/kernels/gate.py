@@ -51,7 +51,7 @@ class KernelVerdict:
         if self.state == "passed":
             return ""
         if self.state == "began":
-            return "another process is testing them"
+            return "another process is testing the kernels"
         if self.state == "untried":
             return f"not tested on this machine yet: run `rocmprobe run`, or set {VARIABLE}=1"
         return self.reason
@@ -75,7 +75,7 @@ def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
         return KernelVerdict("untried")
     if verdict.state == "began" and not _runs(verdict.process):
         return KernelVerdict(
-            "failed", reason="their test did not finish: it was stopped, or it stopped the machine"
+            "failed", reason="the self-test did not finish: it was stopped, or it froze the machine"
         )
     return verdict
 
@@ -123,7 +123,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
             output = still.output or b""
         text = output.decode("utf-8", "replace")
         return KernelVerdict(
-            "failed", reason=f"their test did not finish in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
+            "failed", reason=f"the self-test did not finish in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
         )
     except BaseException:
         child.kill()
@@ -136,7 +136,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
         ended = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
         return KernelVerdict(
             "failed",
-            reason=f"their test ended without a result ({ended}, after {seconds:.0f} s)",
+            reason=f"the self-test ended without a result ({ended}, after {seconds:.0f} s)",
             log=text[-_LOG_BYTES:],
         )
 

@@ -61,8 +61,8 @@ def hip_target(shown: str, native: str) -> Target:
         return Target(native, effective, f"{native}:xnack-")
     # Code for another ISA can use instructions that the chip lacks, or omit workarounds that the chip needs.
     raise KernelsUnavailable(
-        f"this GPU is {native}, but HIP reports {effective}: the kernels support this only for gfx101x as "
-        f"{OVERRIDE_ISA}"
+        f"this GPU is {native}, but HIP reports {effective}: the kernels support different ISAs only if "
+        f"gfx101x is reported as {OVERRIDE_ISA}"
     )
 
 

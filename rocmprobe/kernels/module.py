@@ -97,7 +97,7 @@ class KernelDevice:
 
     def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
         """Clear HIP's last error, and return the exception to raise for a failed call."""
-        # Without this call, torch would report the error later.
+        # Otherwise, torch would report the error after a later call.
         self.runtime.forget_error()
         return KernelsUnavailable(f"{what}: {failure}")
 

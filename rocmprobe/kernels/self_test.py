@@ -168,7 +168,7 @@ def _fault(
     except (KernelsUnavailable, CallFailed) as failure:
         return f"it fails: {failure}"
     finally:
-        # A lost device makes every call fail, including this one.
+        # If the device is lost, every call fails, including ``free``.
         with suppress(CallFailed):
             for buffer in buffers.values():
                 buffer.free()

@@ -202,7 +202,7 @@ def _with_faults(name: str, pairs: list[tuple[str, str]]) -> Mapping[str, Any]:
             f"PHASE is one of {', '.join(PHASES)}; KIND is one of {', '.join(KINDS)}"
         )
     else:
-        summary = f"one problem with {pairs[0][1]} in phase {pairs[0][0]}, and one that is correct"
+        summary = f"one problem with the fault {pairs[0][1]} in phase {pairs[0][0]}, and one without a fault"
     return {
         "summary": summary,
         "source": _FAULTS_SOURCE,

@@ -29,7 +29,7 @@ _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
 #: Number of bytes that a process can allocate until its simulated memory is full.
 _MEMORY_BYTES = 128 << 20
-#: Seconds per step of a soak on the simulated clock, which saves real time.
+#: Seconds by which the simulated clock advances in each step of a soak. With long steps, a few steps suffice.
 SOAK_STEP = 5.0
 
 
@@ -96,7 +96,7 @@ class SimulatedGpu(SimulatedCpu):
             raise RuntimeError("the device context is unusable")
 
     def clock(self) -> float:
-        # Add the time of simulated solver searches, instead of waiting.
+        # Simulated solver searches do not wait, so add the time that they should take.
         return time.perf_counter() + self._search_seconds
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:

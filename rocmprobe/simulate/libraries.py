@@ -25,8 +25,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: Parts of two MIOpen messages, keyed by direction. Message about the chosen solver: name of the function,
-#: abbreviation of the direction. Error if there is no solver: line number, name of the direction.
+#: Parts of two MIOpen messages, keyed by direction. The message about the chosen solver contains the function
+#: and the abbreviated direction. The error for a missing solver contains the line number and the direction.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),

@@ -306,7 +306,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     if fault.effect == "flip" and (fault.operator or not fault.in_call):
         raise ValueError("fault: 'flip' needs a call of a convolution")
     if not 0 <= fault.bit < 32 or fault.after < 0:
-        raise ValueError("fault: 'bit' is from 0 to 31, and 'after' is not negative")
+        raise ValueError("fault: 'bit' must be from 0 to 31, and 'after' must not be negative")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):

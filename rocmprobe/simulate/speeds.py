@@ -12,7 +12,7 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, work
 
-#: Suffixes of the keys of a timing. Each value of a timing is the median times this factor.
+#: Factors that give the values of a timing, relative to its median. Keyed by suffix of the value's name.
 _SPREAD = {"": 1.0, "_mean": 1.0, "_p10": 0.98, "_p90": 1.02}
 _RATES = ("gemm", "copy", "convolution")
 

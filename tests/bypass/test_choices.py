@@ -132,7 +132,7 @@ def test_an_algorithm_that_is_not_there_any_more_is_measured_again(plans, name):
     (file,) = plans.glob("*")
     (record,) = records(plans)
     file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
-    with pytest.warns(UserWarning, match="1 of 1 lines without a plan for this device"):
+    with pytest.warns(UserWarning, match="no plan for this device in 1 of 1 lines"):
         assert set(in_the_next_process(2)) <= set(bypass.ALGORITHMS)
     assert len(records(plans)) == 2
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_damaged_or_of_others_is_warned_of_once(plans, content):
         in_the_next_process(3)
         computed_by(3, filters=8)
     (warning,) = warned
-    assert f"{file} has 1 of 1 lines without a plan for this device" in str(warning.message)
+    assert f"{file} has no plan for this device in 1 of 1 lines" in str(warning.message)
     # What can be read of a damaged file is used.
     file.write_bytes(own + content)
     with pytest.warns(UserWarning, match="1 of 2 lines"):

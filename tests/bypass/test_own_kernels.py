@@ -278,7 +278,7 @@ def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, t
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("hipModuleLaunchKernel=segv", "their test ended without a result (signal 11"),
+        ("hipModuleLaunchKernel=segv", "the self-test ended without a result (signal 11"),
         ("hiprtcCompileProgram=status:6", "does not compile the kernels for gfx1010:xnack-"),
     ],
 )

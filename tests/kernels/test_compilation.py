@@ -90,7 +90,7 @@ def test_a_kernel_with_memory_of_its_own_is_refused_with_its_numbers(hiprtc):
     found = code_object.kernels(compiled(hiprtc, "gfx1030", None, source).code)
     assert found["write_indices"].refusal == ""
     assert found["spilling"].refusal.startswith(
-        "spilling does not fit: 0 vector and 0 scalar registers spilled"
+        "spilling uses memory instead of registers: 0 vector and 0 scalar registers spilled"
     )
     assert "1216 bytes of scratch" in found["spilling"].refusal
 

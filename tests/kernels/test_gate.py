@@ -54,7 +54,7 @@ def test_what_is_no_verdict_is_none(tmp_path, content):
 
 def test_a_trial_whose_process_is_gone_has_failed(tmp_path):
     gate.write(tmp_path, IDENTITY, KernelVerdict("began", process=os.getpid()))
-    assert gate.read(tmp_path, IDENTITY).refusal() == "another process is testing them"
+    assert gate.read(tmp_path, IDENTITY).refusal() == "another process is testing the kernels"
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     gate.write(tmp_path, IDENTITY, KernelVerdict("began", process=ended.pid))

@@ -163,7 +163,10 @@ def test_a_kernel_that_spills_is_refused_by_name(python):
         """,
         LC_STAND_IN_SPILLS="write_indices",
     )
-    expected = "write_indices does not fit: 7 vector and 0 scalar registers spilled, 28 bytes of scratch"
+    expected = (
+        "write_indices uses memory instead of registers: "
+        "7 vector and 0 scalar registers spilled, 28 bytes of scratch"
+    )
     assert lines == [expected, expected]
 
 

@@ -120,8 +120,8 @@ def _has_full_feature(plain: Geometry) -> bool:
 
 def _with_contiguous_strides(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape."""
-    # PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension has size 1,
-    # a contiguous tensor can have strides that PyTorch interprets as channels-last.
+    # If a dimension has size 1, a contiguous tensor can have strides that PyTorch interprets as
+    # channels-last. Then PyTorch's kernels would treat all operands as channels-last.
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor
     return tensor.contiguous().view(-1).view(tensor.shape)

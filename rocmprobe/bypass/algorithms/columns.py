@@ -13,7 +13,7 @@ import torch
 
 from rocmprobe.geometry import Geometry
 
-# (first window, last window + 1) for each spatial dimension.
+#: Range of windows (first window, last window + 1), for each spatial dimension.
 Box = Sequence[tuple[int, int]]
 
 
@@ -66,7 +66,7 @@ class Covered:
             return part
         padded = self._padded[index(slice(last - first), everything, *spans)]
         if box != self._box:
-            # With the same box as in the last call, the border is still zero.
+            # If the box is the same as in the last call, the border is still zero.
             self._padded.zero_()
             self._box = box
         padded[index(everything, everything, *placed)].copy_(part)

@@ -133,7 +133,8 @@ class _Axis:
         self.before = max(0, -min(shifts))
         last = windows + max(shifts)
         self.values = max(0, min(most, last))
-        # The zeros after a line of the image are also the padding before the next line.
+        # The same zeros are the padding after one line and before the next line. So the size includes only
+        # the longer padding.
         self.size = max(self.values + max(self.before, last - self.values), windows)
         self.taps = [(place % stride, self.before + shift) for place, shift in zip(places, shifts)]
 
@@ -228,8 +229,8 @@ def sum_taps(
         rows.fill(first, last)
         samples = last - first
         target = result[first:last].transpose(0, 1)
-        # The last chunk can have fewer samples, and then needs only the beginning of ``memory``. The sum must
-        # be contiguous. Otherwise, PyTorch cannot compute the products of all groups in one call.
+        # If the last chunk has fewer samples, use only the beginning of ``memory``. The sum must be
+        # contiguous, so that PyTorch can compute the products of all groups in one call.
         total = memory[: channels * samples * form.positions].view(channels, -1)
         for phase in form.results:
             into = target[phase.positions]
@@ -259,8 +260,8 @@ class Fold:
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
     """Return the taps of bwd-weights, grouped by source phase and line."""
-    # The taps of a line share one matrix product, which needs a shifted copy of the image's rows for each
-    # tap. If there is only one group, give each tap its own line, which needs no copies.
+    # One matrix product computes all taps of a line, but it needs a shifted copy of the image's rows for each
+    # tap. A line with only one tap needs no copy. So if there is only one group, give each tap its own line.
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:
@@ -292,7 +293,7 @@ def sum_weights(
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
-    # Write the zeros only once: every chunk overwrites the same elements, and the others stay zero.
+    # Write the zeros only once: every chunk overwrites the same elements, and the other elements stay zero.
     spread = gradient.new_zeros((plain.filters, plan.samples * form.positions), dtype=dtype)
     lines = Buffer(image, dtype)
     groups, inputs = plain.groups, plain.channels // plain.groups

@@ -13,8 +13,8 @@ from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorit
 from rocmprobe.geometry import Geometry
 
 #: Minimum of ``Plan.gemm_share``. A small problem leaves most of a GPU idle with every algorithm, but
-#: only the estimates for rocmprobe's own kernels include the idle part. Without a minimum, these estimates
-#: would be too slow compared with those for other algorithms.
+#: only the estimates for rocmprobe's own kernels include the idle part. Without a minimum, rocmprobe's own
+#: kernels would seem too slow in comparison.
 _LEAST_SHARE = 0.25
 
 

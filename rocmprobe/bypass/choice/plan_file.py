@@ -127,7 +127,7 @@ def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             foreign += 1
     if foreign:
-        _warn(path, f"has {foreign} of {len(lines)} lines without a plan for this device; they are ignored")
+        _warn(path, f"has no plan for this device in {foreign} of {len(lines)} lines (ignored)")
     return records
 
 

@@ -51,7 +51,7 @@ def measured(device: torch.device) -> Rates:
 def _measured(device: torch.device) -> Rates:
     square = torch.ones((_SIDE, _SIDE), dtype=torch.float32, device=device)
     product = torch.empty_like(square)
-    # Columns are copied in short contiguous pieces, so the measurement also copies short pieces.
+    # The algorithms copy columns in short contiguous pieces, so the measurement also copies short pieces.
     runs = square.new_ones((_COPIED // 64, 128))[:, :64]
     copy, small = runs.new_empty(runs.shape), square.new_ones(1)
 

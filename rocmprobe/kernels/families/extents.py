@@ -15,8 +15,8 @@ GRID = 65535
 #: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
 #: word. The remaining bit is NEVER.
 TAP_BITS = 31
-#: Bit that marks the padding at the end of a table of taps. Neither the bits of the taps nor the distances in
-#: a wide tile use this bit, so a kernel reads no value for the padding.
+#: Bit that marks the padding at the end of a table of taps. If an entry has this bit, a kernel reads no value
+#: for the entry. Entries of taps do not have this bit (see ``TAP_BITS`` and ``DISPLACEMENTS``).
 NEVER = 1 << 31
 #: Limits, one for each dimension, of the distance between the first and the last tap in a wide tile (see
 #: ``tiles.Tile``). A 32-bit word stores the distances of all three dimensions. The remaining bit is NEVER.

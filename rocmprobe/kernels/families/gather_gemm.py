@@ -237,7 +237,7 @@ def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blo
     """
     depth = round_up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
-    # Rounding up to whole steps can leave the last parts empty, so count the parts again.
+    # Each partial sum has a whole number of steps, so fewer partial sums than ``splits`` can be enough.
     return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
 
 

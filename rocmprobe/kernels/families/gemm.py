@@ -28,7 +28,7 @@ COMPUTE_UNITS = 36
 #: units. This number is enough, because the 64 sums of a thread are independent. More threads only hide the
 #: latency of memory.
 _FULL_THREADS = 128
-#: Fixed cost of a block. It takes as long as adding this many products to each of the block's sums.
+#: Fixed cost of a block. In the same time, the block could add this many products to each of its sums.
 _BEGINNING = 16
 #: Reading unpacked weights can be faster if at most this many tiles use the same weights. With more tiles,
 #: packing costs little: it moves less than a third of the bytes that the tiles move.
@@ -155,7 +155,7 @@ def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, sp
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]
-    # Short blocks fill the gaps between long blocks, so the mean depth counts.
+    # Short blocks fill the gaps between long blocks, so the time depends on the mean depth.
     of_block = max(1.0, tile.threads / _FULL_THREADS)
     mean = splits * sum(count * depth for count, depth in zip(blocks, depths)) / total
     return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
@@ -173,7 +173,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
         # If one launch cannot address all samples, there are ``chunks`` launches. Each launch writes its own
-        # partial sums, so each sum is split into at least ``chunks`` parts.
+        # partial sums, so there are at least ``chunks`` partial sums for each sum.
         for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:

@@ -39,8 +39,8 @@ SOURCES = ("grouped.hip",)
 STRUCTURES = (GroupedGatherPhase, GroupedGatherArguments, GroupedWeightsArguments)
 VARIANTS = ("staged", "direct")
 
-#: ``gemm_share`` of each variant. The values are estimates, not measured. They are low because each product
-#: reads LDS or a cache.
+#: ``gemm_share`` of each variant. The values are estimates, not measured. They are low because a kernel reads
+#: LDS or a cache for each product.
 _GEMM_SHARE = {"staged": 0.25, "direct": 0.1}
 #: Maximum number of channels and of filters in a group.
 _LARGEST_GROUP = 8

@@ -27,7 +27,7 @@ from rocmprobe.kernels.launches import Launch, Pointer
 #: of one sample.
 _BUSY = 1024
 _SHARE = 4
-#: Numbers of taps for which a block can compute the gradient. The key is (``GroupedTile.staged``, number of
+#: Numbers of taps whose gradients one block can compute. The key is (``GroupedTile.staged``, number of
 #: filters that a thread computes at once).
 _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4): (9,)}
 

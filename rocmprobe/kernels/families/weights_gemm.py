@@ -189,7 +189,7 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
     )
     while splits > 1 and workspace_bytes(plain, tile, splits) > cap:
         splits -= 1
-    # Rounding up to whole steps can leave the last parts empty, so count the parts again.
+    # Each partial sum has a whole number of steps, so fewer partial sums than ``splits`` can be enough.
     return -(-pixels // split_depth(pixels, tile, splits)) if splits > 1 else 1
 
 
