@@ -286,6 +286,7 @@ def test_one_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     assert left_by(checking) == []
 
 
+@pytest.mark.thorough
 def test_a_hang_keeps_to_the_budget(tmp_path: Path) -> None:
     """In the import, where the worker sleeps before torch is there; on a loaded machine it may not get so far
     in time."""

@@ -27,6 +27,7 @@ def test_the_report_opens_once_at_the_end(browser: Path, tmp_path: Path) -> None
     assert address == (folder / "report.html").as_uri()
 
 
+@pytest.mark.thorough
 def test_without_a_browser_a_line_says_where_the_report_is(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "BROWSER": "no-such-browser", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     done = rocmprobe("run", *QUICK, "--open", "--out", tmp_path / "run", env=nowhere)

@@ -58,6 +58,7 @@ def test_a_working_directory_that_is_gone_is_no_hindrance(tmp_path: Path) -> Non
     assert done.states == EXPECTED
 
 
+@pytest.mark.thorough
 def test_a_run_that_ends_leaves_no_temporary_folder_and_points_latest_at_itself(tmp_path: Path) -> None:
     scratch, project = tmp_path / "scratch", tmp_path / "project"
     scratch.mkdir()

@@ -63,7 +63,6 @@ def facts(outcome: Outcome) -> tuple[str, str | None, str | None, str | None, li
     return outcome.state, outcome.phase, outcome.activity, outcome.cause, attempts
 
 
-@pytest.mark.thorough
 def test_a_segmentation_fault_is_a_crash_with_its_signal_and_stack(broken: Run) -> None:
     outcome = broken.of("default", SEGV)
     assert facts(outcome) == ("crash", "first-call", None, "SIGSEGV", ["crash"] * 3)

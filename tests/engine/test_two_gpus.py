@@ -34,6 +34,7 @@ def asked(folder: Path, *arguments: str) -> Run:
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: one process asks both GPUs")
 def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Path) -> None:
     found = asked(tmp_path)

@@ -104,8 +104,7 @@ ENDS = {
     "how",
     [
         "SIGKILL",
-        "SIGTERM of rocmprobe",
-        *(pytest.param(how, marks=pytest.mark.thorough) for how in ("os._exit", "SIGINT of rocmprobe")),
+        *(pytest.param(how, marks=pytest.mark.thorough) for how in ENDS if how != "SIGKILL"),
     ],
 )
 def test_what_was_recorded_is_kept_however_it_ends(tmp_path: Path, how: str) -> None:
@@ -262,6 +261,7 @@ def test_shapes_under_a_configuration(tmp_path: Path) -> None:
     assert [sum(line["calls"].values()) for line in told(tmp_path / "status")] == [1]
 
 
+@pytest.mark.thorough
 def test_no_temporary_folder_stays(tmp_path: Path) -> None:
     done = recorded(tmp_path, "sh", "-c", "echo $ROCMPROBE_RECORD", env={"TMPDIR": str(tmp_path)})
     assert done.stdout.startswith(str(tmp_path))
