@@ -23,8 +23,8 @@ from rocmprobe.model.results import (
 #: Checks that show whether a network trains. Without PyTorch, only the check batch-norm runs.
 TRAINING = ("training-step", "batch-norm")
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
-#: Name of the setting with the user's own environment. A finding has the same id: it says that only a clean
-#: environment works.
+#: Name of the setting with the user's own environment. It is also the id of the finding that tests fail in
+#: the user's environment and pass in a clean one.
 AS_FOUND = "as-found"
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
@@ -227,8 +227,8 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
         # Mixed precision also trains in float32.
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
         or (
-            # With capi, MIOpen computes batch norm under every setting, so the outcome does not depend on the
-            # setting.
+            # With capi, MIOpen computes batch norm under every setting, so batch norm cannot show which
+            # setting works.
             (outcome.check, outcome.driver) == ("batch-norm", "torch") and outcome.dtype in ("float32", dtype)
         )
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)

@@ -14,8 +14,9 @@ from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
-#: (cause, layer) keyed by ``Outcome.cause``, if the evidence names nothing more specific. "oom-kill" means
-#: that the main memory was full. data/causes.toml has a layer for full main memory, but no cause.
+#: (cause, layer) keyed by ``Outcome.cause``. It is used if the evidence names nothing more specific.
+#: "oom-kill" means that the main memory was full. data/causes.toml has no cause for full main memory, only
+#: the layer "oom".
 _BY_CAUSE = {
     "out-of-memory": ("vram-oom", "oom"),
     "oom-kill": ("unknown", "oom"),

@@ -26,9 +26,9 @@ from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, measure_roof, work
 
 #: A card is slow if its fraction of peak is below the smallest published fraction, multiplied by this
-#: factor. Published fractions of one network differ by less than a tenth between an RX 5700 and
-#: an RX 6800 (data/reference_speeds.toml). Published fractions of a matrix product differ by a fifth between
-#: two RDNA1 cards with different libraries.
+#: factor. The factor is low enough for the differences between normal cards. Published fractions of one
+#: network differ by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml).
+#: Published fractions of a matrix product differ by a fifth between two RDNA1 cards with different libraries.
 SLOW = 0.75
 #: Seconds to launch a kernel (RX 5500 XT). If the ideal time of a layer is shorter than five launches per
 #: direction, launching can explain a slow layer. If it is shorter than two launches, the layer is not
@@ -80,7 +80,7 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
     """Return the speeds of each AMD GPU in matrix products, copies and convolutions."""
     if not has_own_times(results):
         return ()
-    # Under the setting "cpu", ``device`` of an outcome is still the GPU.
+    # Filter by setting, because ``device`` of an outcome is the GPU even under the setting "cpu".
     on_gpu = {each.name for each in results.settings if each.verdict != "cpu"}
     timed = [
         each
@@ -167,7 +167,8 @@ def _judged(
     share = found.rate / most
     gfx = str(gpu.native_isa.value).partition(":")[0]
     figures = published_for(gfx, found.kind, found.dtype, found.direction)
-    # Skip layers that memory limits, because arithmetic limits most layers of the published networks.
+    # Published fractions of networks are for layers that are mostly limited by arithmetic. So do not compare
+    # layers that are limited by memory bandwidth.
     ideal = todo.flops / most / DIRECTIONS_IN[found.direction] if todo else math.inf
     comparable = ideal >= _TINY_LAYER and not bound
     others = tuple(each for each in figures if todo is None or (like in each.like and comparable))

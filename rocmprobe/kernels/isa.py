@@ -61,7 +61,7 @@ def hip_target(shown: str, native: str) -> Target:
         return Target(native, effective, f"{native}:xnack-")
     # Code for another ISA can use instructions that the chip lacks, or omit workarounds that the chip needs.
     raise KernelsUnavailable(
-        f"this GPU is {native}, but HIP reports {effective}: the kernels support different ISAs only if "
+        f"this GPU is {native}, but HIP reports {effective}: the kernels support an override only if "
         f"gfx101x is reported as {OVERRIDE_ISA}"
     )
 

@@ -64,7 +64,7 @@ _BUGS = (
     ),
     PlantedBug("untouched-output", "nothing is written: the result is the old content of its memory"),
     PlantedBug(
-        "unwritten-gaps", "pixels that no tap reaches are not written and contain 1",
+        "unwritten-gaps", "pixels that no tap reaches are not set to 0: they contain 1",
         directions=("bwd-data",), filter="1x1", tokens=("s2",),
         source="https://github.com/ROCm/composable_kernel/pull/132: bwd-data of 1x1 with stride 2",
     ),

@@ -335,7 +335,8 @@ def cut(line: str) -> str:
     """
     if len(line) <= LONGEST:
         return line
-    # Reading the middle takes time, and for most long lines it contains nothing useful.
+    # Search the middle only if the line is a whole log, because the search takes time and the middle of most
+    # long lines contains nothing useful.
     if _is_spelled(line) and _grave(line[_SHOWN : -_SHOWN // 2]):
         shorter = _without_middle(line)
         if len(shorter) <= LONGEST:

@@ -136,7 +136,7 @@ def _kind(key: str) -> Optional[str]:
 
 
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
-    # A key that is not a path is rocmprobe's own word. Do not replace this word if a user has the same name.
+    # A key that is not a path is rocmprobe's own word, so do not look for user names in it.
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
 

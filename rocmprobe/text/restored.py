@@ -87,9 +87,9 @@ _OVERRIDE = re.compile(r"(GFX_VERSION[\"']?\s?[=:]\s?[\"']?)([0-9OIl|]{1,2}\.[0-
 _DIGITS = str.maketrans("OoQIl|S", "0001115")
 
 _DOTS = ("…", "...")
-#: Smallest number of characters, and smallest fraction, of a phrase that must be present to identify it.
-#: The fraction is larger for names, because part of a name can also begin a name that ``PHRASES`` lacks.
-#: Names that begin as in ``_WHOLE`` must be complete, because too many other names begin in the same way.
+#: A phrase that is cut off is restored only if at least this many characters and this fraction of it are
+#: present. For names, the fraction is larger, because a name outside ``PHRASES`` can begin in the same way.
+#: Names that begin as in ``_WHOLE`` are not restored if cut off, because many other names begin like them.
 _LEAST, _SHARE, _SHARE_OF_NAME = 10, 0.6, 0.8
 _WHOLE = ("HSA_", "CUBLAS_", "rocblas_", "HIP_VISIBLE", "ROCR_")
 
@@ -190,8 +190,8 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
         _targets(changes, whole)
     _numbers(changes, whole)
     # In ``anything``, look-alike letters are equal and lines are joined. So the beginning of a phrase
-    # (``begun``) also matches misread, broken and cut phrases. If there are as many matches as intact
-    # phrases, there is nothing to restore.
+    # (``begun``) also matches misread, broken and cut phrases. If both counts are equal, all matches are
+    # intact phrases, and there is nothing to restore.
     anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
     for phrase, begun in _begun():
         if (may_be := anything.count(begun)) and may_be != whole.count(phrase):

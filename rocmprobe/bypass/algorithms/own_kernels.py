@@ -13,8 +13,8 @@ from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorit
 from rocmprobe.geometry import Geometry
 
 #: Minimum of ``Plan.gemm_share``. A small problem leaves most of a GPU idle with every algorithm, but
-#: only the estimates for rocmprobe's own kernels include the idle part. Without a minimum, rocmprobe's own
-#: kernels would seem too slow in comparison.
+#: only the estimates for rocmprobe's own kernels include this. Without a minimum, the estimated times of
+#: these kernels would be too long.
 _LEAST_SHARE = 0.25
 
 

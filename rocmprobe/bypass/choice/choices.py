@@ -185,7 +185,7 @@ def _explained(choice: Choice, algorithm: str, kernels: str) -> Explanation:
     elif count == 1:
         why = "no other algorithm applies"
     elif measures() and choice.settled:
-        why = f"it was the fastest algorithm measured on this device ({count} apply)"
+        why = f"it was the fastest algorithm measured on this device ({count} support the problem)"
     else:
         why = f"the cost model ranks it fastest of {count} algorithms; not measured"
     return Explanation(

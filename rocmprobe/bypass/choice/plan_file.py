@@ -127,7 +127,7 @@ def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             foreign += 1
     if foreign:
-        _warn(path, f"has no plan for this device in {foreign} of {len(lines)} lines (ignored)")
+        _warn(path, f"has lines without a plan for this device ({foreign} of {len(lines)}); they are ignored")
     return records
 
 

@@ -14,7 +14,7 @@ from rocmprobe.model.telemetry import QUANTITIES
 #: Names in ``Results.options`` that decide which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
 #: The name of each difference begins with one of these words, e.g. "options.level". Differences are listed in
-#: this order, because the first ones most likely changed test results.
+#: the order of the words, so that the most likely reasons for changed test results come first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
@@ -31,7 +31,8 @@ _OF_A_SETTING = (
 #: Placeholder for a redacted name. Its hash changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: First parts of the names of facts that some runs do not collect.
+#: Beginnings of names of differences. These names are ignored if only one run has a value, because some runs
+#: collect fewer facts.
 _MEASURED = ("facts.", "library.")
 
 #: Stands for a value that a run does not have. Null means something else: the run looked for the fact and did

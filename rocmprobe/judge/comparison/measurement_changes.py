@@ -26,7 +26,8 @@ _Place = tuple[str, str, str, str, str]
 
 #: Maximum probability that random scatter makes at least one group of times look changed.
 _CHANCE = 0.01
-#: The scatter is computed from the ratios only if they have at least this many degrees of freedom.
+#: Smallest number of degrees of freedom to compute the scatter from the ratios. With fewer, the scatter
+#: follows from the percentiles of each time.
 _LEAST_DEGREES = 3
 #: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
 #: Then no time counts as changed. The same applies if the device's speed is unknown.

@@ -30,7 +30,7 @@ AT_LIMIT = 5.0
 #: The fan must turn if the temperature is at most this many degrees below the limit. Cards normally start
 #: their fans much earlier, at an edge temperature of about 60 degrees.
 _FAN_MUST_TURN = 15.0
-#: If a card is hot and its fan runs below this speed in per cent, the fan is too slow: it could run faster.
+#: If a card is at its temperature limit, a fan below this speed in per cent counts as too slow.
 WEAK_FAN = 60.0
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
@@ -201,7 +201,8 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     if max(least, most) > 1:
         return
     evidence = (f"{least:.0%} to {most:.0%} of {limit.value / 2**30:.3g} GiB in use", _from(limit))
-    # Memory that is in use from the first to the last sample belongs to other programs.
+    # No test fills the GPU memory during the whole run. So if most of the memory is in use in every sample,
+    # other programs use it.
     if least >= _VRAM_TAKEN:
         yield _finding(
             device, "vram-taken", suffix, "warning", "vram-oom",

@@ -109,8 +109,8 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
     if failed_convolutions(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"
-    # With torch, if this setting is correct for the purpose, the best setting is only faster. So do not name
-    # failures of batch norm as the reason.
+    # With torch, if ``as_it_comes`` is correct, another setting is recommended only because it is faster.
+    # Failures of batch norm are then not the reason.
     counts = without or not as_it_comes.right
     beside = layer_outcomes(results, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))

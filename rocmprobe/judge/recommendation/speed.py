@@ -13,9 +13,9 @@ from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import measure_roof
 
-#: For normally distributed times, the range from the 10th to the 90th percentile is 2.563 standard
-#: deviations. The standard error of the median of n times is 1.253 standard deviations, divided by the square
-#: root of n.
+#: This factor, multiplied by the range from the 10th to the 90th percentile of n times and divided by the
+#: square root of n, is the standard error of their median. For normally distributed times, the range is 2.563
+#: standard deviations, and the standard error is 1.253 standard deviations divided by the square root of n.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
 #: Largest logarithm of a noise factor, so that ``math.exp`` does not overflow.
 _LARGEST = 50.0

@@ -13,7 +13,7 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 #: Maximum number of blocks of a grid in y and in z (CUDA's limit; HIP allows more).
 GRID = 65535
 #: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
-#: word. The remaining bit is NEVER.
+#: word. The remaining bit is ``NEVER``.
 TAP_BITS = 31
 #: Bit that marks the padding at the end of a table of taps. If an entry has this bit, a kernel reads no value
 #: for the entry. Entries of taps do not have this bit (see ``TAP_BITS`` and ``DISPLACEMENTS``).
