@@ -15,7 +15,7 @@ from rocmprobe.text.plain_text import one_line
 STATES = ("ok", "problem", "unknown", "busy", "nothing")
 REASONS = ("hang", "crash", "wrong", "error", "time", "busy", "no-device", "no-torch", "internal")
 CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
-#: Maximum length of the line in characters.
+#: Maximum length of ``Verdict.verdict`` in characters.
 _LONGEST = 300
 #: A first call counts as hanging if it takes longer than 3 times its duration in the results, plus 5 seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0

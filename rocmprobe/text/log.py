@@ -502,7 +502,7 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
     """Return True if ``lines`` were probably wrapped between words at this width, as in a mail."""
-    # Require two breaks. The longest line can look like a break even if nothing was wrapped, because its
+    # Require two breaks. Even if nothing was wrapped, the longest line can look like one break, because its
     # length is ``width``.
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 

@@ -253,7 +253,7 @@ def _far_off(
     pairs: Sequence[_Pair], drifted: Optional[float], reported: Sequence[Measured]
 ) -> Iterator[Measured]:
     """Yield single problems whose time changed far more than the times of other problems."""
-    # Settings that changed as a whole are reported already.
+    # Skip settings that changed as a whole, because ``reported`` already has them.
     known = {(each.device, each.driver, each.setting) for each in reported if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:

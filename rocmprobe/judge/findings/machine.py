@@ -228,7 +228,8 @@ def _unlisted(results: Results) -> Iterator[Finding]:
     """Yield a finding about GPUs that amdgpu drives but its compute interface (KFD) does not list."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
-    # A container with access to only some GPUs cannot open the device nodes of the other GPUs.
+    # In a container with access to only some GPUs, the KFD nodes of the other GPUs are unreadable. KFD does
+    # list these GPUs.
     if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
         return
     left_out = [

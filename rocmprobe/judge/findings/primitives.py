@@ -85,7 +85,8 @@ def _primitive(
         title = f"{what}{dtypes} with and without {name}, so the fault is below {name}"
         advice = "No setting of the library fixes this. See the findings about lower layers."
     else:
-        # MIOpen searches for a solver only for convolution, so only convolution can fail in the search.
+        # MIOpen searches for a solver only for convolution. So for other operators, pass no outcomes, because
+        # the layer cannot be "miopen-find".
         layer = library_layer(results, affected if affected[0].check.startswith("convolution") else ())
         learned = (
             f"it is correct with {name} off" if cured else f"whether it works without {name} was not tested"

@@ -104,7 +104,8 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
     """Return the samples per training step, or None if the batch sizes differ."""
     batches = {parse_problem(each.problem).batch for each in computed}
-    # With gradient accumulation, every count in a step is a multiple of the number of accumulated batches.
+    # With gradient accumulation, a step has several batches, and every count is a multiple of their number.
+    # So use the greatest common divisor of the counts as the number of batches.
     counts = (count for each in computed for count in each.step_counts.values())
     return batches.pop() * math.gcd(*counts) if len(batches) == 1 else None
 
