@@ -23,8 +23,8 @@ from rocmprobe.model.results import (
 #: Checks that show whether a network trains. Without PyTorch, only the check batch-norm runs.
 TRAINING = ("training-step", "batch-norm")
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
-#: Name of the setting with the user's own environment. It is also the id of the finding that tests fail in
-#: the user's environment and pass in a clean one.
+#: Name of the setting with the user's own environment. A finding has the same id: its tests fail in the
+#: user's environment and pass in a clean one.
 AS_FOUND = "as-found"
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 

@@ -60,7 +60,7 @@ def speeds_of(row: Mapping[str, Any]) -> Speeds:
     }
     found = Speeds(**fields)
     if any(not isinstance(getattr(found, name), float) or getattr(found, name) <= 0 for name in _RATES):
-        raise ValueError(f"speeds: {', '.join(_RATES)} must be above 0, with a fraction or exponent (1.5)")
+        raise ValueError(f"speeds: {', '.join(_RATES)} must be above 0, with a decimal point (2.0)")
     for dtype in found.dtypes:
         if dtype not in DTYPES.values():
             raise ValueError(f"speeds: dtype {dtype!r} is not one of {', '.join(DTYPES.values())}")

@@ -31,8 +31,7 @@ _OF_A_SETTING = (
 #: Placeholder for a redacted name. Its hash changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: Beginnings of names of differences. These names are ignored if only one run has a value, because some runs
-#: collect fewer facts.
+#: Kinds of values that are not compared if only one run has the value, because some runs collect fewer facts.
 _MEASURED = ("facts.", "library.")
 
 #: Stands for a value that a run does not have. Null means something else: the run looked for the fact and did

@@ -26,8 +26,8 @@ _Place = tuple[str, str, str, str, str]
 
 #: Maximum probability that random scatter makes at least one group of times look changed.
 _CHANCE = 0.01
-#: Smallest number of degrees of freedom to compute the scatter from the ratios. With fewer, the scatter
-#: follows from the percentiles of each time.
+#: Smallest number of degrees of freedom to compute the scatter from the ratios. With fewer, use the
+#: percentiles that were stored with each median time.
 _LEAST_DEGREES = 3
 #: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
 #: Then no time counts as changed. The same applies if the device's speed is unknown.

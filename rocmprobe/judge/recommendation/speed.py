@@ -13,9 +13,8 @@ from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import measure_roof
 
-#: This factor, multiplied by the range from the 10th to the 90th percentile of n times and divided by the
-#: square root of n, is the standard error of their median. For normally distributed times, the range is 2.563
-#: standard deviations, and the standard error is 1.253 standard deviations divided by the square root of n.
+#: Standard error of a median of N normally distributed times, as a fraction of (p90 - p10) / sqrt(N). With
+#: the standard deviation s, the standard error is 1.253 s / sqrt(N), and p90 - p10 is 2.563 s.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
 #: Largest logarithm of a noise factor, so that ``math.exp`` does not overflow.
 _LARGEST = 50.0
