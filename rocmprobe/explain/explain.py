@@ -54,7 +54,10 @@ _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 
 class _Reply(NamedTuple):
-    """What the user reads first. ``by_meaning`` is True if it is the meaning of an error, not a cause."""
+    """Summary and action of an explanation.
+
+    ``by_meaning`` is True if they are the meaning of an error and not of a cause.
+    """
 
     summary: str
     action: str
@@ -109,7 +112,11 @@ class Explanation:
     @property
     def sure(self) -> bool:
         """Return True if the first cause is probable enough to be the answer."""
-        return bool(self.causes) and self.causes[0].cause != "unknown" and self.causes[0].score >= _ANSWER
+        return _is_sure(self.causes)
+
+
+def _is_sure(ranked: tuple[RankedCause, ...]) -> bool:
+    return bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
 
 
 def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanation:
@@ -125,7 +132,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     ranked = tuple(_ranked(name, share, weighed, facts, known) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed, known), _best_group(shares)
     meaning: Optional[FoundError] = None
-    sure = bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
+    sure = _is_sure(ranked)
     if sure:
         if known is None or not weighed.elsewhere or layer is None:
             layer = Level((weighed.elsewhere and weighed.reporting_layer) or ranked[0].layer, ranked[0].score)

@@ -51,4 +51,4 @@ def write_as_json(folder: Path) -> None:
     for each in resources.files("rocmprobe").joinpath("data").iterdir():
         if each.name.endswith(".toml"):
             name = each.name[: -len(".toml")]
-            (folder / f"{name}.json").write_text(json.dumps(toml(table_text(name)), default=str), "utf-8")
+            (folder / f"{name}.json").write_text(json.dumps(table(name), default=str), "utf-8")
