@@ -104,7 +104,7 @@ def test_a_run_cannot_go_on_without_room(tmp_path: Path, whole: Run) -> None:
     )
 
 
-EXAMPLE = Path(__file__).parents[2] / "reports" / "examples" / "conv-hang" / "results.json"
+EXAMPLE = Path(__file__).parents[2] / "reports" / "examples" / "cpu" / "results.json"
 
 
 @pytest.mark.parametrize(
