@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rocmprobe.engine.check import cases_of, setting_of
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
 from rocmprobe.judge.check_verdict import CONVENTIONS, CheckProgress, Verdict, exit_code, make_verdict
+from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.metrics import text, write
 
@@ -31,6 +33,7 @@ KEYS = {
     "checked", "not_checked", "seconds", "budget", "results", "simulated", "rocmprobe", "started",
 }  # fmt: skip
 EXAMPLES = CHECKOUT / "reports" / "examples"
+RDNA1 = "rdna1-rocm52-conv-dead"
 CONVOLUTION = "cuda:0/torch/default/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd"
 #: More than a check may take over its budget, by the machine's load.
 OVER = 2.0
@@ -225,7 +228,7 @@ def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["/none/results.json"], "/none/results.json: cannot be read"),
-        ([EXAMPLES / "conv-hang"], "these results are from the simulated machine conv-hang; add --simulate"),
+        ([EXAMPLES / RDNA1], f"these results are from the simulated machine {RDNA1}; add --simulate"),
         (["--device", "cpu", "--setting", "warp"], "--setting: onednn has no setting 'warp'"),
         (["--device", "gpu"], "--device 'gpu': unknown"),
         (["--simulate", "vega"], "no machine 'vega'"),
@@ -302,9 +305,8 @@ def test_a_hang_keeps_to_the_budget(tmp_path: Path) -> None:
 TARGET = Device("cuda:0", "miopen")
 
 
-def asked(name: str, purpose: str = "training") -> list[tuple[str, str, str | None]]:
-    """Check, dtype and direction of what is asked under the setting that the example recommends."""
-    results = read_results(EXAMPLES / name / "results.json")
+def asked(results: Results, purpose: str = "training") -> list[tuple[str, str, str | None]]:
+    """Return check, dtype and direction of the cases that run under the recommended setting."""
     assert results.recommendation is not None
     setting = setting_of(results.recommendation.configuration.setting or "", TARGET, None, results)
     found = cases_of(TARGET, setting, purpose, results)
@@ -312,19 +314,26 @@ def asked(name: str, purpose: str = "training") -> list[tuple[str, str, str | No
 
 
 def test_what_failed_and_was_not_needed_is_not_asked() -> None:
-    """Native GEMM dies for want of files, and naive convolution needs none."""
-    found = asked("rocblas-files-missing")
-    assert not [each for each in found if each[0] == "gemm"]
-    assert ("convolution", "float16", "bwd-weights") in found
+    results = read_results(EXAMPLES / RDNA1 / "results.json")
+    assert [each for each in asked(results) if each[0] == "gemm"]
+    outcomes = tuple(
+        replace(each, state="crash") if each.check == "gemm" else each for each in results.outcomes
+    )
+    assert not [each for each in asked(replace(results, outcomes=outcomes)) if each[0] == "gemm"]
 
 
 def test_another_dtype_is_asked_where_the_same_setting_is_recommended_for_it() -> None:
-    assert {dtype for _, dtype, _ in asked("conv-hang")} == {"float32", "float16"}
-    assert {dtype for _, dtype, _ in asked("rdna1-rocm52-conv-dead")} == {"float32"}
+    results = read_results(EXAMPLES / RDNA1 / "results.json")
+    assert {dtype for _, dtype, _ in asked(results)} == {"float32"}
+    assert results.recommendation is not None
+    setting = results.recommendation.configuration.setting
+    per = {**results.recommendation.per, "float16/training": {"verdict": "bypass", "setting": setting}}
+    both = replace(results, recommendation=replace(results.recommendation, per=per))
+    assert {dtype for _, dtype, _ in asked(both)} == {"float32", "float16"}
 
 
 def test_inference_needs_no_gradient() -> None:
-    found = asked("conv-hang", "inference")
+    found = asked(read_results(EXAMPLES / RDNA1 / "results.json"), "inference")
     assert {direction for check, _, direction in found if check == "convolution"} == {"fwd"}
     assert ("batch-norm-eval", "float32", None) in found
     assert ("batch-norm", "float32", None) not in found
