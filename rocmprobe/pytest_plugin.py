@@ -33,7 +33,7 @@ from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
 from rocmprobe.model.results_file import to_json
 from rocmprobe.process.leftovers import remove_leftovers
 from rocmprobe.process.signals import delayed_signals, install_handlers
-from rocmprobe.report.pytest_html import HtmlRows
+from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted, redacted_text
 
 _RUN = pytest.StashKey[Path]()
@@ -44,6 +44,8 @@ _OUTCOME = pytest.StashKey[Outcome]()
 _FULL = pytest.StashKey[str]()
 #: Results written at the end of the run, for a caller that runs pytest in the same process.
 RESULTS = pytest.StashKey[Results]()
+#: Fields of an outcome that become columns of pytest-html's table.
+_HTML_COLUMNS = ("state", "setting", "cause")
 
 
 def suites_folder() -> Path:
@@ -129,7 +131,7 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(str(error), USAGE if isinstance(error, BadInput) else NOTHING)
     config.stash[_RUN] = option.rocmprobe_run
     config.pluginmanager.register(_XdistWorkers(option.rocmprobe_run))
-    config.pluginmanager.register(HtmlRows(option.rocmprobe_run))
+    config.pluginmanager.register(_HtmlColumns())
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
@@ -189,6 +191,19 @@ class _XdistWorkers:
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
+
+
+class _HtmlColumns:
+    """Columns of pytest-html's table, for ``pytest suites/ --html=FILE``."""
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        cells[1:1] = [f"<th>{name.capitalize()}</th>" for name in _HTML_COLUMNS]
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
+        outcome = dict(getattr(report, "user_properties", ())).get("rocmprobe", {})
+        cells[1:1] = [f"<td>{escape(one_line(outcome.get(name) or ''))}</td>" for name in _HTML_COLUMNS]
 
 
 class _Sampling:

@@ -62,7 +62,6 @@ def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: A
     )  # fmt: skip
     page = chromium.new_page()
     page.goto((tmp_path / "own.html").as_uri())
-    assert page.locator("h1").inner_text() == "rocmprobe suites"
     header = page.locator("#results-table th").all_inner_texts()
     assert [name.strip() for name in header] == [
         "Result", "State", "Setting", "Cause", "Test", "Duration", "Links",
@@ -70,8 +69,6 @@ def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: A
     cells = [row.inner_text().split("\t") for row in page.locator("#results-table .collapsible").all()]
     found = {test.partition("[")[2][:-1]: shown for _, *shown, test, _, _ in cells}
     assert found == {each.id: [each.state, each.setting, each.cause or ""] for each in done.results.outcomes}
-    page.get_by_role("link", name="report.html").click()
-    page.wait_for_url((done.folder / "report.html").as_uri())
 
 
 @pytest.mark.thorough
