@@ -19,18 +19,14 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
 _IN_NAVIGATION = {"benchmarks/README.md", "reports/examples/README.md"}
-#: Templates for other repositories, whose links do not work here.
-_TEMPLATES = {"examples/data-repository/README.md"}
 #: Files that a browser shows. Other text files become pages with highlighted code.
 _AS_IS = {".html", ".json", ".png", ".svg", ".css"}
 _LANGUAGES = {
-    ".md": "markdown",
     ".toml": "toml",
     ".py": "python",
     ".yml": "yaml",
-    ".yaml": "yaml",
     ".sh": "sh",
-    "": "dockerfile",
+    "": "text",
 }
 
 
@@ -42,7 +38,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     seen = set(pending)
     while pending:
         source = pending.pop()
-        if not source.endswith(".md") or source in _TEMPLATES or not (ROOT / source).is_file():
+        if not source.endswith(".md") or not (ROOT / source).is_file():
             continue
         for target in _targets(source):
             if target not in seen:
@@ -64,7 +60,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _added(path: str, config: MkDocsConfig) -> File:
     """Return a file of the repository as a file of the site that is not in the navigation."""
     level = InclusionLevel.UNDEFINED if path in _IN_NAVIGATION else InclusionLevel.NOT_IN_NAV
-    if path.endswith(".md") and path not in _TEMPLATES:
+    if path.endswith(".md"):
         return File.generated(config, path, content=_rewritten(path), inclusion=level)
     suffix = Path(path).suffix
     if suffix in _AS_IS:
@@ -109,7 +105,7 @@ def _site_path(path: str) -> str:
         return "index.md"
     if path.startswith("docs/"):
         return path[len("docs/") :]
-    as_it_is = Path(path).suffix in _AS_IS or (path.endswith(".md") and path not in _TEMPLATES)
+    as_it_is = Path(path).suffix in {".md", *_AS_IS}
     return path if as_it_is else f"{path}.md"
 
 

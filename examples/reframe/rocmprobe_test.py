@@ -2,9 +2,9 @@
 
     reframe -C settings.py -c rocmprobe_test.py -r
     reframe -C settings.py -c rocmprobe_test.py -n RocmprobeCheck --distribute=idle -r
-    rocmprobe table output -o table.html
+    find output -name results.json -exec rocmprobe compare {} +
 
-The second checks each idle node, the third gathers all runs in one table.
+The second checks each idle node, the third compares all runs.
 
 Options: ``-S executable=/opt/rocmprobe/bin/rocmprobe``; ``-S RocmprobeRun.arguments='--level standard'``;
 ``-S simulate=conv-hang`` tries the tests on a simulated machine.

@@ -8,7 +8,7 @@
 #SBATCH --exclusive
 #SBATCH --mem=0
 #SBATCH --time=60
-# A task that cannot start by then is given up, so that the table is made of the others.
+# A task that cannot start by then is given up.
 #SBATCH --deadline=now+1days
 # A node that died in the run would be made to die again.
 #SBATCH --no-requeue

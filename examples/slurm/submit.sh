@@ -1,9 +1,9 @@
 #!/bin/bash
-# Runs `rocmprobe run` once on each node, as a job array, and gathers the results in one table:
+# Runs `rocmprobe run` once on each node, as a job array:
 #
 #   ./submit.sh [OPTIONS OF rocmprobe run]
 #
-# results/NODE/ARRAY_TASK/ are the folders of the runs, results/table.html is the table.
+# results/NODE/ARRAY_TASK/ are the folders of the runs.
 #
 # Variables:
 #   SBATCH_PARTITION, SBATCH_ACCOUNT, ...   as sbatch reads them
@@ -29,5 +29,4 @@ for task in "${!nodes[@]}"; do
     scontrol update JobId="${array}_$((task + 1))" ReqNodeList="${nodes[task]}"
 done
 scontrol release "$array"
-table=$(sbatch --parsable --dependency="afterany:$array" "$here/table.sh")
-echo "array $array on ${#nodes[@]} nodes, then ${table%%;*} writes results/table.html"
+echo "array $array on ${#nodes[@]} nodes; then compare them: rocmprobe compare results/*/*"

@@ -11,8 +11,7 @@ import click
 GROUPS = {
     "Start": ("install", "detect", "run"),
     "Use": ("exec", "env", "check"),
-    "Understand": ("explain", "compare", "report"),
-    "Share": ("table", "submit", "repro"),
+    "Understand": ("explain", "compare", "report", "repro"),
     "Advanced": ("shapes", "soak", "warm", "monitor", "list"),
 }
 _WIDEST = max(len(name) for names in GROUPS.values() for name in names)

@@ -132,10 +132,6 @@ class Gpu:
     memory_bus_bits: Fact = Fact()
 
 
-#: Facts that must be equal for the GPUs of two machines to count as equal.
-GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
-
-
 @dataclass(frozen=True)
 class Machine:
     """The GPUs of a machine, other facts, and the environment variables of PyTorch and ROCm that are set."""

@@ -118,7 +118,7 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON Schema of the package: ``results``, ``shapes`` or ``table``."""
+    """Return a JSON Schema of the package: ``results`` or ``shapes``."""
     text = resources.files("rocmprobe").joinpath(f"data/{name}.schema.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found

@@ -60,32 +60,6 @@ def redacted(data: Any) -> Any:
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
 
-def redacted_by_form(data: Any) -> Any:
-    """Return JSON ``data`` with a placeholder for every identifier that is found by its form.
-
-    A name of this user or this machine stays unchanged if no rule about forms matches the name.
-    """
-    return _walked(data, (*_TOKENS, *_FORMS))
-
-
-def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """Return JSON ``data`` redacted as by ``redacted``, and also without the names of ``users``.
-
-    Use this function for data from another machine.
-    """
-    names = _longest_first({name for name in users if _is_identifying(name)})
-    others = tuple(
-        _Rule((name.lower(),), re.compile(_EDGE + re.escape(name) + _END), _label("user", name))
-        for name in names
-    )
-    return _walked(data, (*_TOKENS, *_own(), *_FORMS, *others))
-
-
-def users_of_homes(text: str) -> set[str]:
-    """Return the user names in the paths of home folders in ``text``."""
-    return {match["name"] for pattern in _HOMES for match in pattern.finditer(text)}
-
-
 def redacted_text(text: str) -> str:
     """Return ``text`` with a placeholder for every identifier."""
     return _replaced(text, (*_TOKENS, *_own(), *_FORMS))

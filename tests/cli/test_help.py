@@ -35,8 +35,6 @@ def test_commands_that_are_not_there_and_those_of_no_group_are_no_error() -> Non
 
 @pytest.mark.parametrize(("name", "group", "option"), [
     ("run", "Advanced", "--driver"), ("run", "What to test", "--settings"), ("run", "CI", "--baseline"),
-    ("submit", "For maintainers of a repository of results", "--accepted"),
-    ("table", "For maintainers of a repository of results", "--site"),
 ])  # fmt: skip
 def test_options_are_in_groups(name: str, group: str, option: str) -> None:
     section = re.split(r"\n(?=\S)", shown(name, "--help").partition(f"\n{group}:")[2])[0]
@@ -44,10 +42,9 @@ def test_options_are_in_groups(name: str, group: str, option: str) -> None:
 
 
 def test_every_option_of_a_grouped_command_is_in_its_help() -> None:
-    for name in ("run", "submit", "table"):
-        text = shown(name, "--help")
-        for option in command(name).params:
-            assert option.param_type_name == "argument" or option.opts[-1] in text
+    text = shown("run", "--help")
+    for option in command("run").params:
+        assert option.param_type_name == "argument" or option.opts[-1] in text
 
 
 def test_commands_that_take_results_take_the_folder_of_a_run(tmp_path: Path) -> None:

@@ -245,13 +245,6 @@ def test_a_report_of_a_joined_run_compares_and_its_other_forms_are_those_of_the_
         assert report(three.folder, form) == report(three.folder / "right", form)
 
 
-def test_a_table_has_a_row_for_each_environment(three: Run) -> None:
-    ended = cli("table", three.folder, "--format", "json")
-    assert ended.returncode == 0, ended.stderr
-    read = json.loads(ended.stdout)["read"]
-    assert (read["results"], read["refused"]) == (2, 0)
-
-
 @pytest.mark.thorough
 def test_a_single_environment_is_an_ordinary_run(pythons: Path, tmp_path: Path) -> None:
     one = run(tmp_path / "one", *RUNGS, "--python", f"only={pythons / 'alone'}")

@@ -74,15 +74,15 @@ def test_shellcheck_finds_nothing() -> None:
 def test_rocmprobe_takes_what_the_scripts_call() -> None:
     text = "".join(script.read_text("utf-8") for script in SCRIPTS).replace("\\\n", " ")
     called = re.findall(r'(?:^exec |\$\()"\$\{?ROCMPROBE[^ ]*" (\w+) (.*)$', text, re.MULTILINE)
-    assert sorted(name for name, _ in called) == ["check", "run", "table"]
+    assert sorted(name for name, _ in called) == ["check", "run"]
     for name, arguments in called:
         words = arguments.replace("$BUDGET", "50").replace('"', "").rstrip(")").split()
         command(name).make_context(name, [each for each in words if not each.startswith("$@")])
 
 
-def test_each_node_gets_one_task_and_the_table_waits_for_all(tmp_path: Path, calls: Path) -> None:
+def test_each_node_gets_one_task(tmp_path: Path, calls: Path) -> None:
     stand_in(tmp_path, "sinfo", "printf '%s\\n' gpu2 gpu1 gpu2")
-    stand_in(tmp_path, "sbatch", 'case $* in *--array*) echo "7;farm" ;; *) echo 9 ;; esac')
+    stand_in(tmp_path, "sbatch", 'echo "7;farm"')
     ended = shell(tmp_path, RECIPES / "submit.sh", "--level", "quick", SBATCH_PARTITION="gpu")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert calls.read_text("utf-8").splitlines() == [
@@ -91,10 +91,9 @@ def test_each_node_gets_one_task_and_the_table_waits_for_all(tmp_path: Path, cal
         "scontrol update JobId=7_1 ReqNodeList=gpu1",
         "scontrol update JobId=7_2 ReqNodeList=gpu2",
         "scontrol release 7",
-        f"sbatch --parsable --dependency=afterany:7 {RECIPES}/table.sh",
     ]
     assert (tmp_path / "results").is_dir()
-    assert ended.stdout == "array 7 on 2 nodes, then 9 writes results/table.html\n"
+    assert ended.stdout == "array 7 on 2 nodes; then compare them: rocmprobe compare results/*/*\n"
 
 
 def test_without_a_node_nothing_is_submitted(tmp_path: Path, calls: Path) -> None:
@@ -256,18 +255,14 @@ def test_a_real_slurm_runs_the_array_and_drains_what_hangs(slurm: Path, tmp_path
         export TMPDIR={tmp_path}/tmp-$SLURMD_NODENAME
         mkdir -p "$TMPDIR"
         if [ "$SLURMD_NODENAME" = gpu1 ]; then machine=conv-hang; else machine=healthy-gfx1100; fi
-        case $1 in
-        table) exec {program} "$@" --simulated ;;
-        *) exec {program} "$@" --simulate "$machine" ;;
-        esac""")  # fmt: skip
+        exec {program} "$@" --simulate "$machine"
+        """)  # fmt: skip
     submit = {**environment, "ROCMPROBE": str(tmp_path / "bin" / "rocmprobe")}
     few = ["--settings", "default,vendor-off", "--only", "gemm", "--only", "convolution"]
     subprocess.run([RECIPES / "submit.sh", *few], cwd=tmp_path, env=submit, check=True, timeout=60)
     wait_until(lambda: not told(environment, "squeue", "-h").strip())
     found = {path.parts[-3] for path in (tmp_path / "results").glob("*/*/results.json")}
     assert found == {"gpu1", "gpu2"}
-    assert "2 results from 2 files" in (tmp_path / "results" / "table.log").read_text("utf-8")
-    assert (tmp_path / "results" / "table.html").stat().st_size
 
     script = installed(tmp_path)
     settings = f"ROCMPROBE={tmp_path}/bin/rocmprobe\nPATH={os.environ['PATH']}\nSLURM_CONF={slurm}\n"

@@ -1,1 +1,0 @@
-"""Results of many machines, combined into a table or static pages."""
