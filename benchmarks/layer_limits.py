@@ -30,10 +30,9 @@ from rocmprobe.checks.training import AUTOCAST_LIMITS
 from rocmprobe.model.numerics import BATCH_NORM_LIMITS, LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 
-#: Checks with exact or random results, and the sweep of operators, which has its own benchmark.
+#: Checks with exact or random results.
 OTHERS = (
     "selection", "sorting", "scans", "scatter-and-gather", "reductions", "embedding", "padding", "dropout",
-    "operator",
 )  # fmt: skip
 LAYERS = tuple(
     name for name, check in CHECKS.items() if (check.rung == "controls" or check.layer) and name not in OTHERS

@@ -33,7 +33,6 @@ from rocmprobe.model.results import SCHEMA_VERSION, Results
 from rocmprobe.model.schema import schema_of
 from rocmprobe.report.terminal import settings_table
 from rocmprobe.simulate.machines import load_machine, machine_names
-from rocmprobe.text.tables import table
 
 HERE = Path(__file__).parent
 CATALOGUE = HERE / "catalogue.md"
@@ -135,21 +134,6 @@ def _settings() -> Iterator[str]:
     yield from markdown_table(
         ("setting", *timed.values()),
         [(name, *(_ratio(times[key]) for key in timed)) for name, times in costs["settings"].items()],
-    )
-
-
-def _operators() -> Iterator[str]:
-    yield from markdown_table(
-        ("operators", "dtypes", "why", "source"),
-        (
-            (
-                ", ".join(f"`{name}`" for name in row["names"]),
-                ", ".join(row.get("dtypes", ("all",))),
-                row["reason"],
-                row["source"],
-            )
-            for row in table("operators")["unjudged"]
-        ),
     )
 
 
@@ -480,7 +464,6 @@ def _text(text: str) -> str:
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "settings": _settings,
     "solvers": _solvers,
-    "operators": _operators,
     "variables": _variables,
     "machines": _machines,
     "causes": _causes,

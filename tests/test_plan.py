@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -503,37 +502,3 @@ class TestSoak:
     def test_the_command_names_one_setting(self):
         wanted = {"settings": "no-winograd,", "only": ("soak",), "minutes": 10.0}
         assert self.settings("no-winograd,", **wanted) == ["no-winograd"]
-
-
-class TestOperators:
-    """The sweep over the operators of the tested torch."""
-
-    REQUEST = BY_CHECK["operator"]
-    NAMES = ("abs", "linalg.norm", "linalg.norm.subgradients_at_zero", "add")
-    SWEPT = replace(GPU, operators={"float32": NAMES, "float16": NAMES[:1], "bfloat16": ()})
-
-    def cases(self, options=RunOptions(level="standard"), target=SWEPT):  # noqa: B008 - frozen
-        return list(cases(self.REQUEST, target, SETTINGS, options))
-
-    def test_each_operator_is_a_case_in_its_dtypes_above_level_quick(self):
-        found = self.cases()
-        assert [(case.dtype, case.operator) for case in found] == [
-            *(("float32", name) for name in self.NAMES), ("float16", "abs"),
-        ]  # fmt: skip
-        assert found[1].id == "cuda:0/torch/default/operator/float32/linalg.norm"
-        assert found[1].needs == ("cuda:0/torch/default/elementwise/float32",)
-        assert self.cases(RunOptions()) == []
-
-    def test_a_group_of_operators_has_a_process_in_all_dtypes_at_the_end(self):
-        found = self.cases()
-        keys = {case.operator: case.trial_key for case in found}
-        assert keys["abs"] == keys["add"] == "cuda:0/torch/default/operator/a"
-        assert keys["linalg.norm"] == keys["linalg.norm.subgradients_at_zero"] != keys["abs"]
-        ordered = in_order([*found, *planned(THROUGHPUT)])
-        assert [case.operator for case in ordered[-5:]] == ["abs", "add", "abs", *self.NAMES[1:3]]
-
-    def test_a_torch_whose_database_cannot_be_imported_has_one_case_for_each_dtype(self):
-        found = self.cases(target=GPU)
-        assert [(case.dtype, case.operator) for case in found] == [
-            ("float32", None), ("float16", None), ("bfloat16", None),
-        ]  # fmt: skip

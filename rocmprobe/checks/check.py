@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from rocmprobe.checks.tools.compare import compare
-from rocmprobe.checks.tools.computation import UNIT, Computation, Named, Program, layer
+from rocmprobe.checks.tools.computation import UNIT, Computation, Named, layer
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.results import Outcome
@@ -114,7 +114,7 @@ class Check:
     capi_dtypes: Optional[tuple[str, ...]] = None
     verified: bool = True
     seconds: float = 0.1
-    script: Optional[Callable[[Outcome, str], Union[Computation, Program]]] = None
+    script: Optional[Callable[[Outcome, str], Computation]] = None
     layer: Optional[LibraryLayer] = None
     explanation: Optional[FailureText] = None
 

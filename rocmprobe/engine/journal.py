@@ -310,9 +310,8 @@ class BaseJournal(ABC):
         If ``of`` is "check", compare the check instead of the setting.
         """
 
-        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
-            # Count the operator sweep and other cases separately.
-            return each.device, each.driver, getattr(each, of), each.operator is None
+        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
+            return each.device, each.driver, getattr(each, of)
 
         wanted = kind(case)
         found = self.state.outcomes.values()

@@ -26,7 +26,6 @@ class Request:
     - ``dtypes``: ignored if ``problems`` is set
     - ``problems``: a key of ``data/problems.toml``, "matrix", or "" for no problem
     - ``directions``: each direction is a separate case
-    - ``operators``: each operator of torch is a separate case
     - ``level``: lowest level that includes the check
     """
 
@@ -35,7 +34,6 @@ class Request:
     dtypes: tuple[str, ...] = ("float32",)
     problems: str = ""
     directions: bool = False
-    operators: bool = False
     level: str = "quick"
 
 
@@ -118,9 +116,6 @@ def _under(
             for direction in _request_directions(request, options):
                 text = problem.text if problem else None
                 case = replace(form, dtype=dtype, problem=text, direction=direction)
-                if request.operators and target.operators:
-                    yield from (replace(case, operator=name) for name in target.operators.get(dtype, ()))
-                    continue
                 if setting.by_name and not _wanted(setting, options):
                     case = replace(case, if_failed=(replace(case, setting="default").id,))
                 yield case
@@ -255,8 +250,7 @@ def _needs(
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
-        gated = replace(case, setting=of, check=check, dtype=its_dtype, problem=None)
-        return replace(gated, direction=None, operator=None).id
+        return replace(case, setting=of, check=check, dtype=its_dtype, problem=None, direction=None).id
 
     in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
     other_layers = "default" if setting.vendor_library else "vendor-off"

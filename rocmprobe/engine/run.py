@@ -34,9 +34,7 @@ from rocmprobe.engine.journal import (
     records,
     run_of,
 )  # fmt: skip
-from rocmprobe.engine.launch import OWN, launch_of
 from rocmprobe.engine.lease import lock_until_exit
-from rocmprobe.engine.operators import operators_of, sweeps
 from rocmprobe.engine.options import RunOptions, WrittenTarget
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.session import without_trial
@@ -108,8 +106,6 @@ def begin(
     against = baseline_of(before, str(former), machine, named) if before else None
     driver = "torch" if simulation or interpreter else options.driver
     targets, machine = targets_of(options.device, driver, options.libraries, machine)
-    if sweeps(options):
-        targets = _with_operators(targets, simulation is not None, interpreter)
     torch: Optional[str] = machine.value("torch.version")
     settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
     started = now()
@@ -204,20 +200,6 @@ def _settings(
     flags = search_flags("find", torch)
     forced = (replace(forced_setting(solver), search="find", torch=flags) for solver in solvers())
     return (*rows, *forced)
-
-
-def _with_operators(
-    targets: tuple[Device, ...], simulated: bool, interpreter: Optional[Interpreter]
-) -> tuple[Device, ...]:
-    launch = launch_of(interpreter.python) if interpreter else OWN
-    found: dict[str, Mapping[str, tuple[str, ...]]] = {}
-    named = []
-    for each in targets:
-        kind = "cpu" if simulated else each.device.partition(":")[0]
-        if "torch" in each.drivers and kind not in found:
-            found[kind] = operators_of(kind, launch)
-        named.append(replace(each, operators=found.get(kind, {})))
-    return tuple(named)
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:

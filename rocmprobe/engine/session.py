@@ -302,5 +302,4 @@ def without_trial(case: Case, target: Device, state: str, cause: Optional[str], 
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
         problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
-        operator=case.operator,
     )  # fmt: skip

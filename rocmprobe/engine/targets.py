@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from rocmprobe.backends import backend_for
@@ -22,7 +21,7 @@ class Device:
     """A device to test.
 
     ``device`` is torch's name, e.g. "cuda:0". ``gpu`` is None for the CPU. ``place`` has the libraries that
-    the driver ``capi`` calls. ``operators`` are names in torch's OpInfo database, by dtype.
+    the driver ``capi`` calls.
     """
 
     device: str
@@ -30,7 +29,6 @@ class Device:
     gpu: Optional[Gpu] = None
     drivers: tuple[str, ...] = ("torch",)
     place: Optional[Place] = None
-    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def native_isa(self) -> Optional[str]:

@@ -519,7 +519,7 @@ class Trials:
             ),
             solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls, operator=case.operator,
+            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
         )  # fmt: skip
 
 

@@ -289,7 +289,6 @@ class Outcome:
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
-    operator: Annotated[Optional[str], Rule("maxLength", 200)] = field(default=None, metadata=OMIT_IF_EMPTY)
 
     @property
     def meaning(self) -> State:

@@ -4,7 +4,6 @@ Usage: ``python -m rocmprobe.worker.device_query`` with one of these arguments:
 
 - ``torch``
 - ``hip HIP [MIOPEN] [ROCBLAS]`` (paths of libraries)
-- ``operators TYPE`` (a device type of torch)
 
 After each query, the program prints the JSON line ``[name, value, error]``. For HIP, the program also prints
 ``["call", FUNCTION]`` when a call starts.
@@ -27,7 +26,6 @@ from rocmprobe.backends.capi import (
     NotAvailable,
     Rocblas,
 )
-from rocmprobe.checks.opinfo import tested_operators
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
@@ -96,15 +94,6 @@ def _properties(torch: Any, index: int) -> dict[str, Any]:
     return {name: getattr(found, name) for name in PROPERTIES if hasattr(found, name)}
 
 
-def query_operators(device_type: str) -> None:
-    """Print the names of the operators to test on ``device_type``, by dtype."""
-    try:
-        import_torch()
-        _emit("operators", tested_operators(device_type), None)
-    except Exception as error:
-        _emit("operators", None, f"{type(error).__name__}: {error}")
-
-
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
     """Print a line with name, value and error for HIP's devices and for the version of each library."""
     try:
@@ -153,7 +142,5 @@ if __name__ == "__main__":
     die_with_parent()
     if sys.argv[1] == "torch":
         query_torch()
-    elif sys.argv[1] == "operators":
-        query_operators(sys.argv[2])
     else:
         query_hip(*sys.argv[2:])

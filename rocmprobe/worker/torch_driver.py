@@ -87,7 +87,6 @@ class TorchDriver:
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
-            operator=case.operator,
             measured=self.measured,
             soak=self.soak,
         )

@@ -28,7 +28,6 @@ from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Machine, Outcome
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
 from rocmprobe.report.repro.script import (
     MAX_LINES,
-    MAX_PROGRAM_LINES,
     MAX_WIDTH,
     find_outcome,
     reproduction,
@@ -39,10 +38,9 @@ from rocmprobe.report.repro.short import short_script
 SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
 NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
 #: Checks with a script: those that run once, and those of layers, which also run with the vendor library off.
-#: The sweep of operators has tests of its own.
 ONCE = tuple(
     name for name, check in CHECKS.items()
-    if check.script and not check.layer and check.function is not convolution and name != "operator"
+    if check.script and not check.layer and check.function is not convolution
 )  # fmt: skip
 TWICE = tuple(name for name, check in CHECKS.items() if check.layer)
 OTHER_CHECKS = ONCE + TWICE
@@ -151,13 +149,6 @@ class TestSize:
         code = script(results(SETTINGS[setting], outcome), outcome)
         compile(code, "repro.py", "exec")
         assert len(code.splitlines()) <= MAX_LINES
-
-    @pytest.mark.parametrize("setting", ["default", "naive-only", "immediate"])
-    def test_an_operator_takes_more_lines(self, setting: str) -> None:
-        outcome = dataclasses.replace(asked(setting=setting, check="operator"), operator="linalg.norm")
-        code = script(results(SETTINGS[setting], outcome), outcome)
-        compile(code, "repro.py", "exec")
-        assert len(code.splitlines()) <= MAX_PROGRAM_LINES
 
     def test_what_cannot_fit_is_refused(self) -> None:
         outcome = asked(sample.PROBLEMS[0], "fwd")

@@ -19,8 +19,7 @@ from rocmprobe.model.results import Outcome
 
 pytest.importorskip("torch")
 
-#: The sweep of operators has tests of its own.
-CONTROLS = tuple(name for name, check in CHECKS.items() if check.rung == "controls" and name != "operator")
+CONTROLS = tuple(name for name, check in CHECKS.items() if check.rung == "controls")
 PRIMITIVES = tuple(
     name
     for name, check in CHECKS.items()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.opinfo import NAME, group
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,6 @@ class Case:
 
     - ``needs``: ids of the cases that must pass before this case runs
     - ``if_failed``: ids of cases. If all of them pass, this case is skipped.
-    - ``operator``: tested operator of an operator sweep
     """
 
     device: str
@@ -27,11 +25,10 @@ class Case:
     direction: Optional[str] = None
     needs: tuple[str, ...] = ()
     if_failed: tuple[str, ...] = ()
-    operator: Optional[str] = None
 
     @property
     def id(self) -> str:
-        what = (self.check, self.problem or self.dtype, self.direction or self.operator)
+        what = (self.check, self.problem or self.dtype, self.direction)
         return "/".join(part for part in (self.device, self.driver, self.setting, *what) if part)
 
     @property
@@ -50,9 +47,7 @@ class Case:
 
 def trial_key(case_id: str) -> str:
     """Return the ``Case.trial_key`` of the case with this id."""
-    *under, check, subject = (parts := case_id.split("/"))[:5]
-    if check == NAME:
-        return "/".join((*under, check, group(parts[-1])))
+    *under, check, subject = case_id.split("/")[:5]
     # Measurements have their own process, because the vendor library must not write its log during
     # measurements.
     own = (check, subject) if CHECKS[check].own_process else ("measure",)

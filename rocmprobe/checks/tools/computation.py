@@ -61,17 +61,6 @@ class Computation:
         return self.limits.get(result, self.limits.get("", {}))[measure]
 
 
-@dataclass(frozen=True)
-class Program:
-    """Functions, and the lines of a script that calls these functions.
-
-    The lines can use the variables ``torch``, ``sys``, ``device`` and ``dtype``.
-    """
-
-    functions: tuple[Callable[..., Any], ...]
-    lines: tuple[str, ...]
-
-
 def layer(
     dtype: str,
     draw: partial[Named],

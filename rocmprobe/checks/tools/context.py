@@ -130,7 +130,6 @@ class CheckContext:
     naive: bool = False
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
-    operator: Optional[str] = None
     compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
     send_preliminary: Callable[[CheckResult], None] = lambda answer: None

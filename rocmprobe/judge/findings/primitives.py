@@ -140,13 +140,12 @@ def controls(results: Results) -> Iterator[Finding]:
         return
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
     cause, layer = blamed(results, single or broken, rung_layer(results, "controls"))
-    names = list(dict.fromkeys(outcome.operator or outcome.check for outcome in broken))
+    names = list(dict.fromkeys(outcome.check for outcome in broken))
     words = joined([*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names)
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
     yield Finding(
         "controls",
-        # Few programs call the operators of the operator sweep, so their failures are only warnings.
-        "error" if any(outcome.operator is None for outcome in single) else "warning",
+        "error" if single else "warning",
         cause,
         layer,
         f"PyTorch's own kernels fail{dtypes} ({words}), so the fault is below {library(results)}",

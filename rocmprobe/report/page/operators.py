@@ -52,7 +52,7 @@ def operators(results: Results) -> Optional[Operators]:
 
 
 def _row(results: Results, outcome: Outcome, devices: set[str]) -> Operator:
-    name = with_device(outcome.operator or outcome.check, outcome.device, devices)
+    name = with_device(outcome.check, outcome.device, devices)
     message = outcome.evidence[0] if outcome.evidence else ""
     command = f"rocmprobe repro {shlex.quote(results.relative_path)} {shlex.quote(outcome.id)}"
     return Operator(name, outcome.dtype, outcome.meaning, message, command)

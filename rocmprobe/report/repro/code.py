@@ -9,22 +9,18 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import CodeType, FunctionType
-from typing import Any, Union
+from typing import Any
 
-from rocmprobe.checks.tools.computation import Computation, Program, bound_ratio, rounding
+from rocmprobe.checks.tools.computation import Computation, bound_ratio, rounding
 
 MAX_WIDTH = 110
 
 
-def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
+def lines(computation: Computation, seed: int) -> list[str]:
     """Return the lines that draw operands, compute on the device and on the CPU, and compare the results.
 
     The script must define the names ``torch``, ``sys``, ``device`` and ``dtype`` before these lines.
     """
-    if isinstance(computation, Program):
-        functions = (line for function in _needed(computation.functions) for line in _source(function))
-        # Import Any, because the annotations of nested functions stay in the script and can contain Any.
-        return ["from typing import Any", *functions, *computation.lines]
     used: list[Callable[..., Any]] = [computation.draw, computation.call, *computation.measures]
     used += [each for each in (computation.reference, computation.layout) if each]
     used += [rounding] if computation.bounds else []

@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from keyword import iskeyword
-from typing import Any, Union
+from typing import Any
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.tools.computation import Computation, Program, seed_of
+from rocmprobe.checks.tools.computation import Computation, seed_of
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
@@ -29,8 +29,6 @@ from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
 MAX_LINES = 44
-#: Largest number of lines for operators of the sweep, whose sample inputs need more lines.
-MAX_PROGRAM_LINES = 140
 #: Variables with the folders of MIOpen's databases and caches. In a run, each setting starts with empty
 #: folders.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
@@ -96,13 +94,12 @@ def script(results: Results, outcome: Outcome) -> str:
         f'device, dtype = sys.argv[1] if sys.argv[1:] else "{device}", torch.{outcome.dtype}',
         *lines(computation, seed),
     ]
-    most = MAX_PROGRAM_LINES if isinstance(computation, Program) else MAX_LINES
-    if len(code) > most or max(map(len, code)) > MAX_WIDTH:
-        raise BadInput(f"{one_line(outcome.id)}: the test does not fit into a script of {most} lines")
+    if len(code) > MAX_LINES or max(map(len, code)) > MAX_WIDTH:
+        raise BadInput(f"{one_line(outcome.id)}: the test does not fit into a script of {MAX_LINES} lines")
     return "\n".join(code)
 
 
-def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Union[Computation, Program]:
+def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Computation:
     """Return the computation that ``outcome`` tested.
 
     Raise BadInput if a script cannot repeat the computation.

@@ -11,7 +11,7 @@ from typing import Callable
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.convolution import convolution
-from rocmprobe.checks.tools.computation import Computation, Program, bound_ratio, integers, uniform
+from rocmprobe.checks.tools.computation import Computation, bound_ratio, integers, uniform
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import BadInput, Outcome, Results
 from rocmprobe.report.repro.script import (
@@ -38,8 +38,6 @@ def short_script(results: Results, outcome: Outcome) -> str:
     if outcome.driver != "torch":
         raise _without_script(outcome, "ran without torch")
     computation = computation_of(results, outcome, setting)
-    if isinstance(computation, Program):
-        raise _without_script(outcome, "is a test from PyTorch's operator database")
     if CHECKS[outcome.check].function is convolution:
         problem = problem_of(outcome)
         shapes, call = _convolution(problem, outcome)
