@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
@@ -56,16 +56,6 @@ def lock_until_exit(path: Path) -> bool:
     if not locked:
         os.close(descriptor)
     return locked
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Lock a file in the ``with`` block. Yield False if another process has locked the file."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield _lock(descriptor, wait=False)
-    finally:
-        os.close(descriptor)
 
 
 def _lock(descriptor: int, wait: bool) -> bool:

@@ -39,7 +39,6 @@ class Session:
     """The cases of a run that one process executes.
 
     ``run`` is the run's folder, or None if no device lease is needed. ``spawn`` turns off the fork server.
-    ``caches`` are environment variables that name folders of databases and kernels to keep.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Session:
         simulated: Optional[SimulatedMachine] = None,
         launch: Launch = OWN,
         spawn: bool = False,
-        caches: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.options = options
         self.targets = targets
@@ -74,7 +72,6 @@ class Session:
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             launch,
             spawn,
-            caches,
             options.stop_at,
         )
 

@@ -126,10 +126,8 @@ class Trials:
         sharing: int = 1,
         launch: Launch = OWN,
         spawn: bool = False,
-        caches: Optional[Mapping[str, str]] = None,
         stop_at: float = 0,
     ) -> None:
-        self._caches = caches or {}
         self._spawn = spawn
         self._stop_at = stop_at
         self._watch: Optional[SoakWatch] = None
@@ -218,7 +216,6 @@ class Trials:
         # Alternate, so that a change of the machine's load affects cold and warm starts equally.
         while not cold or (len(cold) < START_ROUNDS and time.monotonic() < ends):
             self._end_child()
-            # Do not empty the folders in ``caches``, because the purpose of `rocmprobe warm` is to fill them.
             shutil.rmtree(databases_folder(self._folder, case), ignore_errors=True)
             for outcomes in (cold, warm):
                 outcomes.append(self._asked(case))
@@ -289,7 +286,7 @@ class Trials:
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
         kernels = kernels_folder(self._folder, case, setting)
-        environ = {**environment(setting, folder, kernels, trace, os.environ), **self._caches}
+        environ = environment(setting, folder, kernels, trace, os.environ)
         if self._simulated:
             # Do not store the speed of this machine's CPU as the speed of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"

@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -19,15 +17,12 @@ from typing import Optional
 from rocmprobe import user_cache
 from rocmprobe.engine.launch import OWN_FOLDERS
 from rocmprobe.judge.assessment import device_of
-from rocmprobe.knowledge.miopen_files import MiopenFile, user_file
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
 
 #: Environment variable with the path of the folder for all caches. If it is "0", programs use the user's
 #: caches.
 VARIABLE = "ROCMPROBE_EXEC_CACHES"
-#: Environment variables with the paths of MIOpen's databases and of its compiled kernels.
-DATABASES, KERNELS = "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"
 #: Facts that determine which compiled kernels can be used.
 _STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "miopen.version")
 
@@ -41,14 +36,6 @@ class Caches:
 
     folder: Path
     variables: Mapping[str, str]
-
-    @property
-    def databases(self) -> Path:
-        return Path(self.variables[DATABASES])
-
-    @property
-    def kernels(self) -> Path:
-        return Path(self.variables[KERNELS])
 
     def make(self) -> None:
         """Create all folders. Raises OSError if this fails."""
@@ -98,44 +85,3 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
     }
     digest = hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:12]
     return re.sub(r"[^\w.+-]", "", f"{effective or 'gpu'}-{setting.name}"[:60]) + f"-{digest}"
-
-
-@dataclass(frozen=True)
-class Content:
-    """Number of compiled kernels and of search results that MIOpen has stored."""
-
-    kernels: int
-    records: int
-
-
-def content(caches: Caches) -> Content:
-    """Count the compiled kernels and search results in ``caches``. An unreadable file counts as 0."""
-    kernels = [path for _, named, path in miopen_files(caches.kernels) if named.kind == "ukdb"]
-    records = [path for _, named, path in miopen_files(caches.databases) if named.kind == "ufdb"]
-    return Content(
-        sum(map(_kernels, kernels)), sum(_lines(path) for path in records if path.suffix == ".txt")
-    )
-
-
-def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
-    """Yield (relative path, parsed file name, path) for each file of MIOpen in ``folder``."""
-    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
-        relative = path.relative_to(folder).as_posix()
-        named = user_file(relative)
-        if named and path.is_file() and not path.is_symlink():
-            yield relative, named, path
-
-
-def _kernels(path: Path) -> int:
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            return int(database.execute("select count(*) from kern_db").fetchone()[0])
-    except sqlite3.Error:
-        return 0
-
-
-def _lines(path: Path) -> int:
-    try:
-        return sum(1 for line in path.read_bytes().splitlines() if line.strip())
-    except OSError:
-        return 0

@@ -41,7 +41,6 @@ class Conditions:
         pytorch_layers: device types on which PyTorch's own kernels compute a layer, keyed by layer.
         environment: name of the Python environment that the run selected with ``--python``, or "".
         python: interpreter of this environment.
-        caches: caches of the configuration, or None for the user's caches.
     """
 
     words: str
@@ -53,7 +52,6 @@ class Conditions:
     pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment: str = ""
     python: str = ""
-    caches: Optional[Caches] = None
 
     def as_variables(self) -> dict[str, str]:
         """Return the configuration as environment variables."""
@@ -166,7 +164,7 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     return Conditions(
         f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
         {**variables, **extra, **(caches.variables if caches else {})}, on, off, setting.torch,
-        _torch(results, setting), dict.fromkeys(setting.pytorch_layers, devices), caches=caches,
+        _torch(results, setting), dict.fromkeys(setting.pytorch_layers, devices),
     )  # fmt: skip
 
 

@@ -12,28 +12,23 @@ from typing import Optional
 
 _GPU = r"(?P<gpu>(?P<isa>gfx(?:1[0-9][0-9a-f]{2}|[0-9]{2}[0-9a-f]))(?:_[0-9]{1,3}|[0-9a-f]{2,4})?)"
 _DATABASE = re.compile(
-    _GPU + r"\.(?:HIP|OCL)\.(?P<version>[0-9]{1,4}_[0-9]{1,4}_[0-9]{1,4})_(?P<tweak>[A-Za-z0-9-]{0,40})"
-    r"\.(?P<kind>ufdb|udb|updb)(?:\.txt)?(?:\.time)?"
+    _GPU + r"\.(?:HIP|OCL)\.(?P<version>[0-9]{1,4}_[0-9]{1,4}_[0-9]{1,4})_[A-Za-z0-9-]{0,40}"
+    r"\.(?:ufdb|udb|updb)(?:\.txt)?(?:\.time)?"
 )
 _KERNELS = re.compile(_GPU + r"\.ukdb")
-_VERSION_FOLDER = re.compile(
-    r"(?P<version>[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})\.(?P<tweak>[A-Za-z0-9-]{0,40})"
-)
+_VERSION_FOLDER = re.compile(r"(?P<version>[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})\.[A-Za-z0-9-]{0,40}")
 
 
 @dataclass(frozen=True)
 class MiopenFile:
     """The GPU and the MIOpen version in the name of a user database or a kernel cache.
 
-    - ``version``: MAJOR.MINOR.PATCH, or None if the name has no version
-    - ``tweak``: build number of the version
+    ``version`` is MAJOR.MINOR.PATCH, or None if the name has no version.
     """
 
     gpu: str
     isa: str
     version: Optional[str]
-    tweak: str
-    kind: str
 
 
 def database_name(isa: str, cus: int) -> str:
@@ -57,9 +52,7 @@ def user_file(path: str) -> Optional[MiopenFile]:
     database, kernels = _DATABASE.fullmatch(name), _KERNELS.fullmatch(name)
     made_by = _VERSION_FOLDER.fullmatch(folder)
     if database and not folder:
-        version = database["version"].replace("_", ".")
-        return MiopenFile(database["gpu"], database["isa"], version, database["tweak"], database["kind"])
+        return MiopenFile(database["gpu"], database["isa"], database["version"].replace("_", "."))
     if kernels and (made_by or not folder):
-        version, tweak = (made_by["version"], made_by["tweak"]) if made_by else (None, "")
-        return MiopenFile(kernels["gpu"], kernels["isa"], version, tweak, "ukdb")
+        return MiopenFile(kernels["gpu"], kernels["isa"], made_by["version"] if made_by else None)
     return None
