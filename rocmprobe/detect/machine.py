@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, Optional, TypeVar
 
-from rocmprobe.detect.gpus import amd, nvidia, pci
+from rocmprobe.detect.gpus import amd, pci
 from rocmprobe.detect.host import access, container, dmesg, packages, system
-from rocmprobe.detect.programs import tools
 from rocmprobe.detect.stack import caches, code_objects, databases, libraries, rocm, torch_build
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import variables
@@ -51,11 +50,6 @@ def detect(
     torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     gpus, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
-    # Start the tools after the sensors were read and only if no GPU is suspended, because rocminfo wakes all
-    # GPUs. The tools run while this function reads other files.
-    asleep = attempt("suspended", lambda: amd.suspended(tree, devices)) or []
-    runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
-    gpus += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
     gpus.sort(key=_pci_order)
     facts.update(amd_facts)
     learn("system", lambda: system.read_facts(tree))
@@ -78,7 +72,6 @@ def detect(
     learn("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ))
     learn("caches", lambda: caches.read_facts(tree, environ, facts))
     facts["python.version"] = torch_build.python_version(tree, python)
-    learn("tools", lambda: tools.read_facts(tree, runs, asleep))
     found = attempt("variables", lambda: read_variables(environ)) or {}
     learn("labels", lambda: variables.label_facts(Machine(facts=facts, variables=found)))
     return Machine(gpus=tuple(gpus), facts=dict(sorted(facts.items())), variables=found)
@@ -87,14 +80,14 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Return the GPUs, torch's build and the environment variables, without starting a program."""
+    """Return the GPUs, torch's build and the environment variables."""
     tree = Tree(Path("/"))
     environ = os.environ if environ is None else environ
     devices = pci.read_devices(tree)
     torch = torch_build.read_build(tree, python)
     found, facts = amd.read_gpus(tree, devices, environ, torch.value("torch.hip"))
     return Machine(
-        gpus=tuple(sorted([*found, *nvidia.read_gpus(tree, devices)], key=_pci_order)),
+        gpus=tuple(sorted(found, key=_pci_order)),
         facts={**facts, **torch.facts},
         variables=read_variables(environ),
     )

@@ -68,26 +68,16 @@ class TorchDevice(TypedDict, total=False):
     pci_device_id: int
 
 
-class Agent(TypedDict, total=False):
-    """A GPU as rocminfo describes it."""
-
-    gfx: Optional[str]
-    bdf: Optional[str]
-
-
 # Names of facts, grouped by the type of their values.
 TextFact = Literal[
     "amdgpu.origin", "amdgpu.version", "capi.hip", "capi.miopen", "capi.place", "capi.rocblas",
     "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip", "deep.version",
     "dmesg.driver", "hip.version", "hipblaslt.path", "kernel.release", "kfd.device", "miopen.db_path",
-    "miopen.version", "miopen.version_expected", "miopen.version_told", "nvidia.version", "os.id",
+    "miopen.version", "miopen.version_expected", "miopen.version_told", "os.id",
     "os.name", "os.version", "python.version", "rocblas.path", "rocm.version", "simulation.times",
     "simulation.torch",
     "torch.build", "torch.cuda", "torch.hip", "torch.kind", "torch.path", "torch.python_tag",
-    "torch.version", "amd_smi.driver", "amd_smi.exit", "amd_smi.meaning", "amd_smi.message",
-    "amd_smi.runtime", "amd_smi.state", "rocm_smi.driver", "rocm_smi.exit", "rocm_smi.meaning",
-    "rocm_smi.message", "rocm_smi.runtime", "rocm_smi.state", "rocminfo.driver", "rocminfo.exit",
-    "rocminfo.meaning", "rocminfo.message", "rocminfo.runtime", "rocminfo.state", "triton.version",
+    "torch.version", "rocminfo.message", "triton.version",
 ]  # fmt: skip
 NumberFact = Literal[
     "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
@@ -99,7 +89,7 @@ FlagFact = Literal[
 NamesFact = Literal[
     "access.groups", "access.groups_needed", "amdgpu.dkms", "capi.devices", "deep.arch_list",
     "dmesg.kfd_added", "dmesg.kfd_skipped", "hipblaslt.targets", "kernel.parameters", "kfd.refused",
-    "kfd.unlisted", "rocblas.targets", "rocminfo.not_learned", "torch.targets", "wsl.librocdxg",
+    "kfd.unlisted", "rocblas.targets", "rocminfo.gpus", "torch.targets", "wsl.librocdxg",
     "wsl.takes",
 ]  # fmt: skip
 #: Facts that map a library or package to its path or version.
@@ -111,9 +101,9 @@ FolderFact = Literal[
     "miopen.kernel_cache", "miopen.user_db",
 ]  # fmt: skip
 OtherFact = Literal[
-    "access.nodes", "amd_smi.gpus", "caches.inductor", "caches.triton", "capi.mapped", "cpu.quota",
+    "access.nodes", "caches.inductor", "caches.triton", "capi.mapped", "cpu.quota",
     "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",
-    "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
+    "rocm.libraries",
 ]  # fmt: skip
 #: Names of all known facts. mypy rejects a lookup of any other name.
 FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
@@ -129,7 +119,7 @@ FACTS: Mapping[str, Any] = {
     **dict.fromkeys(get_args(ByNameFact), dict[str, Optional[str]]),
     **dict.fromkeys(get_args(FolderFact), CacheFolder),
     **dict.fromkeys(("capi.mapped", "rocm.libraries"), dict[str, _NAMES]),
-    **dict.fromkeys(("access.nodes", "amd_smi.gpus", "rocm_smi.gpus"), list[dict[str, Any]]),
+    "access.nodes": list[dict[str, Any]],
     **dict.fromkeys(("caches.inductor", "caches.triton"), CompiledCache),
     "miopen.user_files": list[UserFile],
     "cpu.quota": float,
@@ -138,7 +128,6 @@ FACTS: Mapping[str, Any] = {
     "deep.switches": dict[str, Union[bool, str]],
     "dmesg.events": list[KernelEvent],
     "dmesg.gpus": dict[str, dict[str, int]],
-    "rocminfo.agents": list[Agent],
 }
 
 #: The type of each field of ``model.results.Gpu``.

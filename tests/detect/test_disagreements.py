@@ -40,13 +40,6 @@ def test_what_each_source_sees():
     lists = {"torch__targets": ["gfx900", "gfx1030"], "deep__arch_list": ["gfx900"]}
     assert about(machine("gfx1030", **lists)) == ["the targets that torch is built for"]
 
-    # What rocminfo sees against the facts.
-    assert about(machine(rocminfo__agents=[{"gfx": "gfx1030", "bdf": "0b:00.0"}])) == []
-    other = {"gfx": "gfx1010", "bdf": "0b:00.0"}
-    assert about(machine(rocminfo__agents=[other])) == ["the effective ISA"]
-    # Each GPU for itself: one that only rocminfo shows is no disagreement.
-    assert about(machine(rocminfo__agents=[{**other, "bdf": "0c:00.0"}])) == []
-
 
 def test_versions_of_miopen():
     same = {"miopen__version_expected": "2.17.0", "miopen__version_told": "2.17.0"}

@@ -46,7 +46,6 @@ FILES = (
     f"{CARD}/hwmon/hwmon0/power1_average",
     f"{CARD}/hwmon/hwmon0/fan1_input",
     f"{CARD}/hwmon/hwmon0/freq1_input",
-    "proc/driver/nvidia/gpus/0000:01:00.0/information",
     "sys/module/amdgpu/version",
     "proc/cpuinfo",
     "proc/meminfo",

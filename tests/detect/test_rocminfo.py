@@ -1,8 +1,9 @@
-"""What rocminfo prints, on machines where it works and where it does not."""
+"""GPUs that rocminfo lists where the kernel lists none. Small scripts stand in for rocminfo."""
 
 from __future__ import annotations
 
-import re
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import every_row
 
-from rocmprobe.detect.programs import rocminfo
-from rocmprobe.detect.programs.tool_failures import failure
+from rocmprobe.detect import detect
+from rocmprobe.detect.gpus import rocminfo
+from rocmprobe.detect.machine import detect_devices
+from rocmprobe.detect.stack import loader
+from rocmprobe.detect.tree import Tree
+from rocmprobe.knowledge.visible_devices import visible
+from rocmprobe.process import children
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 recorded = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the recorded machines are not on this machine")
 
+OWN = Tree(Path("/"))
 CPU = """Agent 1
 *******
   Name:                    AMD Ryzen 5 3600 6-Core Processor
@@ -58,8 +65,6 @@ Agent 2
   ISA Info:
     ISA 1
       Name:                    amdgcn-amd-amdhsa--gfx1030
-    ISA 2
-      Name:                    amdgcn-amd-amdhsa--gfx10-3-generic
 """
 HEADER = """ROCk module version 6.12.12 is loaded
 HSA System Attributes
@@ -68,118 +73,161 @@ HSA Agents
 *******
 """
 WHOLE = HEADER + CPU + GPU + "*** Done ***\n"
+AGENT = rocminfo.Agent("gfx1030", "AMD Radeon RX 5600 XT", 0x731F, 36, 32, 6275072 * 1024, False)
 
 
-def test_agents():
-    info = rocminfo.parse(WHOLE)
-    assert [agent.kind for agent in info.agents] == ["CPU", "GPU"]
-    assert info.gpus == (
-        rocminfo.Agent(
-            kind="GPU",
-            gfx="gfx1030",
-            name="AMD Radeon RX 5600 XT",
-            chip_id="0x731f",
-            cus=36,
-            simds_per_cu=2,
-            wave_size=32,
-            memory_bytes=6275072 * 1024,
-            isas=("gfx1030", "gfx10-3-generic"),
-            apu=False,
-            bdf="0b:00.0",
-            node=1,
-        ),
-    )
-    assert info.runtime_version == "1.15"
-    assert info.failure is None
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Puts a script on the PATH of its own; gives the environment under which it is found."""
+    monkeypatch.setattr(loader, "OPT", str(tmp_path / "opt"))
+    monkeypatch.setattr(rocminfo, "SECONDS", 2.0)
 
-    # Names of users are dropped.
-    text = (
-        "ROCk module is loaded\nUnable to open /dev/kfd read-write: Permission denied\n"
-        'navin is not member of "render" group, the default DRM access group.\n'
-    )
-    assert "navin" not in str(rocminfo.parse(text))
-    assert rocminfo.parse(text).failure.line == "Unable to open /dev/kfd read-write: Permission denied"
+    def install(body: str, first: str = "#!/bin/sh") -> dict[str, str]:
+        script = tmp_path / "bin" / "rocminfo"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f"{first}\n{body}\n")
+        script.chmod(0o755)
+        return {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
 
-    # Fields on one line.
-    (gpu,) = rocminfo.parse(" ".join(WHOLE.split())).gpus
-    (whole,) = rocminfo.parse(WHOLE).gpus
-    assert (gpu.gfx, gpu.name, gpu.chip_id, gpu.bdf) == (whole.gfx, whole.name, whole.chip_id, whole.bdf)
-    assert (gpu.cus, gpu.wave_size, gpu.memory_bytes) == (whole.cus, whole.wave_size, whole.memory_bytes)
-    assert gpu.isas[0] == "gfx1030"
-    assert gpu.not_learned == ()
+    return install
 
 
-@every_row("prefix", ["> ", "2026-02-06T01:35:21.38Z ERROR    test_sanity.py:45 "])
-def test_quoted_and_logged_text(prefix):
-    text = "".join(prefix + line for line in WHOLE.splitlines(keepends=True))
-    assert rocminfo.parse(text).agents == rocminfo.parse(WHOLE).agents
+def printing(text: str) -> str:
+    return f"cat <<'END'\n{text}\nEND"
 
 
-def test_agents_that_are_cut_or_none():
-    # Cut text.
-    info = rocminfo.parse(WHOLE[: WHOLE.index("  Pool Info:", len(HEADER + CPU))])
-    assert (info.gpus[0].gfx, info.gpus[0].memory_bytes, info.gpus[0].isas) == ("gfx1030", None, ())
-
-    # Processor alone.
-    info = rocminfo.parse(HEADER + CPU + "*** Done ***\n")
-    assert info.gpus == ()
-    assert info.failure.state == "no-gpu-agents"
-
-    # Driver that is built in is no failure.
-    info = rocminfo.parse("ROCk module is NOT loaded, possibly no GPU devices\n" + WHOLE)
-    assert info.gpus
-    assert info.failure is None
+def message(environ: dict[str, str]) -> str:
+    """What ``rocminfo.message`` says where no GPU is listed."""
+    agents, facts = rocminfo.read_agents(OWN, environ)
+    assert (agents, facts["rocminfo.gpus"].value) == ((), [])
+    return facts["rocminfo.message"].value
 
 
-LAYOUTS = {
-    "no headings": lambda text: re.sub(r"^(Agent [0-9]+|\*+)\n", "", text, flags=re.MULTILINE),
-    "headings in bold": lambda text: re.sub(r"^(Agent [0-9]+)$", r"**\1**", text, flags=re.MULTILINE),
-    "hexadecimal": lambda text: re.sub(r"(Chip ID: +)[0-9]+\((0x[0-9a-f]+)\)", r"\1\2", text),
-    "values below": lambda text: re.sub(
-        r"^( +[A-Z][\w ]+:) +(?=\S)", r"\1\n      ", text, flags=re.MULTILINE
-    ),
-    "no name": lambda text: text.replace("  Name:                    gfx1030\n", "", 1),
-    "no indent": lambda text: re.sub(r"^ +", "", text, flags=re.MULTILINE),
-}
+def test_the_gpus_of_a_machine_without_kfd(installed):
+    environ = {**installed(printing(WHOLE)), "HIP_VISIBLE_DEVICES": "0"}
+    for found in (detect(environ=environ), detect_devices(environ)):
+        (gpu,) = visible(found)
+        assert (gpu.native_isa.value, gpu.effective_isa.value) == ("gfx1030", "gfx1030")
+        assert (gpu.name.value, gpu.pci_id.value, gpu.vendor.value) == (AGENT.name, "0x731f", "amd")
+        assert (gpu.cus.value, gpu.wave_size.value, gpu.vram_bytes.value) == (36, 32, AGENT.memory_bytes)
+        assert (gpu.order.value, gpu.index.value, gpu.apu.value) == (0, 0, False)
+        assert gpu.name.source.endswith("/bin/rocminfo")
+        assert (found.value("amd.cards"), found.value("rocminfo.gpus")) == (1, ["gfx1030"])
+        assert "rocminfo.message" not in found.facts
 
 
-@given(st.sets(st.sampled_from(sorted(LAYOUTS))))
-def test_every_layout_tells_the_same_of_a_gpu(layouts):
-    text = WHOLE
-    for name in sorted(layouts, reverse=True):
-        text = LAYOUTS[name](text)
-    assert rocminfo.parse(text).gpus == rocminfo.parse(WHOLE).gpus
+def test_the_native_isa_under_an_override_is_that_of_the_chip(installed):
+    # The script shows that the runtime gets the override, and every GPU.
+    body = f'test "$HSA_OVERRIDE_GFX_VERSION" && test -z "$ROCR_VISIBLE_DEVICES" && {printing(WHOLE)}'
+    environ = {**installed(body), "HSA_OVERRIDE_GFX_VERSION": "10.3.0", "ROCR_VISIBLE_DEVICES": "0"}
+    (gpu,) = detect(environ=environ).gpus
+    assert (gpu.native_isa.value, gpu.effective_isa.value) == ("gfx1010", "gfx1030")
+    assert gpu.index.value == 0
+    hidden = detect(environ={**environ, "ROCR_VISIBLE_DEVICES": ""})
+    assert visible(hidden) == []
+
+
+def test_it_is_not_run_where_the_kernel_lists_a_gpu_or_the_tree_is_recorded(build, monkeypatch):
+    monkeypatch.setattr(children, "run", lambda *_: pytest.fail("a program was run"))
+    build.file("opt/rocm/bin/rocminfo", "#!/bin/sh\n").chmod(0o755)
+    recorded_tree = build.detect(PATH=os.environ["PATH"])
+    assert recorded_tree.facts["rocminfo.gpus"].source == "rocminfo: not run: --root"
+    build.rx_5600_xt()
+    assert "rocminfo.gpus" not in build.detect(PATH=os.environ["PATH"]).facts
+
+
+def test_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(loader, "OPT", str(tmp_path))
+    agents, facts = rocminfo.read_agents(OWN, {"PATH": str(tmp_path)})
+    assert (agents, list(facts)) == ((), ["rocminfo.gpus"])
+    assert facts["rocminfo.gpus"].value is None
+    assert "not on PATH" in facts["rocminfo.gpus"].source
 
 
 @every_row(
-    ("cut", "missing"),
+    ("body", "text"),
     [
-        ("  Chip ID", ("PCI id", "compute units", "memory")),
-        ("  Compute Unit", ("compute units", "memory")),
-        ("  Pool Info", ("memory",)),
-        ("  ISA Info", ()),
+        ("echo 'ROCk module is NOT loaded, possibly no GPU devices'; exit 1",
+         "ROCk module is NOT loaded, possibly no GPU devices"),
+        # Names of users are dropped.
+        ("echo 'ROCk module is loaded'; echo 'navin is not member of \"render\" group' >&2; exit 1",
+         'ROCk module is loaded; <user> is not member of "render" group'),
+        ("kill -SEGV $$", "SIGSEGV"),
+        ("exit 3", "exit status 3"),
+        ("true", "no output"),
+        (printing(HEADER + CPU), "ROCk module version 6.12.12 is loaded; HSA System Attributes; "
+         "Runtime Version:         1.15"),
     ],
-)
-def test_what_was_not_learned_is_said(cut, missing):
-    (gpu,) = rocminfo.parse(HEADER + GPU[: GPU.index(cut)]).gpus
-    assert gpu.not_learned == missing
-    (unnamed,) = rocminfo.parse(HEADER + LAYOUTS["no name"](GPU[: GPU.index(cut)])).gpus
-    assert unnamed.not_learned == ("ISA", *missing)
+)  # fmt: skip
+def test_what_it_says_where_it_lists_no_gpu(installed, body, text):
+    assert message(installed(body)) == text
 
 
-@every_row("text", ["", "\n", "rocminfo: nothing that is known", "ROCk module is loaded\n"])
-def test_text_without_agents_or_complaint(text):
-    info = rocminfo.parse(text)
-    assert (info.agents, info.failure) == ((), None)
+@pytest.mark.thorough
+def test_one_that_hangs_is_ended_with_its_children(installed, tmp_path):
+    child = tmp_path / "child"
+    assert message(installed(f"sleep 600 & echo $! > {child}; wait")) == "no answer in 2 s"
+    assert gone(int(child.read_text()))
+
+
+def test_a_child_that_keeps_the_streams_open_is_not_waited_for(installed, tmp_path):
+    child = tmp_path / "child"
+    agents, _ = rocminfo.read_agents(OWN, installed(f"sleep 600 & echo $! > {child}\n{printing(WHOLE)}"))
+    assert agents == (AGENT,)
+    assert gone(int(child.read_text()))
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within seconds, as one does that was killed."""
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_programs_that_do_not_answer(installed, monkeypatch):
+    monkeypatch.setattr(rocminfo, "SECONDS", 0.2)
+    assert len(message(installed("yes 'no end of this'"))) < 100
+    assert message(installed("", first="#!/nonexistent/interpreter")) == "no such file or directory"
+    assert isinstance(message(installed("head -c 20000 /dev/urandom")), str)
+    monkeypatch.setattr(children, "KILLED_AFTER", 0.05)
+    monkeypatch.setattr(children.os, "killpg", lambda *_: None)
+    assert message(installed("sleep 3")) == "no answer in 0.2 s, and it cannot be killed"
+
+
+def test_newest_release_where_none_is_on_the_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(loader, "OPT", str(tmp_path / "opt"))
+    for release in ("rocm-6.9.0", "rocm-6.10.0", "rocm-6.2.0"):
+        script = tmp_path / "opt" / release / "bin" / "rocminfo"
+        script.parent.mkdir(parents=True)
+        script.write_text(f"#!/bin/sh\necho {release}\n")
+        script.chmod(0o755)
+    assert message({"PATH": str(tmp_path)}) == "rocm-6.10.0"
+
+
+def test_agents():
+    assert rocminfo.parse(WHOLE) == (AGENT,)
+    assert rocminfo.parse(WHOLE.replace("\n", "\r\n").replace("Agent 2", "\x1b[1mAgent 2\x1b[0m")) == (AGENT,)
+    # A text that was cut.
+    (cut,) = rocminfo.parse(WHOLE[: WHOLE.index("  Pool Info:", len(HEADER + CPU))])
+    assert (cut.gfx, cut.memory_bytes) == ("gfx1030", None)
+    assert rocminfo.parse(HEADER + CPU) == ()
+    # A driver that is built into the kernel is no module.
+    assert rocminfo.parse("ROCk module is NOT loaded, possibly no GPU devices\n" + WHOLE) == (AGENT,)
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(WHOLE.splitlines())).map("\n".join)))
 def test_arbitrary_text_never_raises(text):
-    assert isinstance(rocminfo.parse(text).agents, tuple)
+    assert isinstance(rocminfo.parse(text), tuple)
 
 
 @pytest.mark.thorough
-@every_row("piece", ["\n", " ", "Agent ", "Name: ", "/dev/kfd ", "GPU[0] : ", "[", "HSA Agents "])
+@every_row("piece", ["\n", " ", "Agent ", "Agent 1\n", "Name: ", "Segment: GLOBAL\n", "HSA Agents "])
 def test_long_monotonous_text(piece):
     rocminfo.parse(piece * (400_000 // len(piece)))
 
@@ -189,105 +237,46 @@ def corpus():
     return [line.split("\t") for line in manifest.read_text().splitlines()[1:]] if manifest.is_file() else []
 
 
-#: Texts that people edited, so that the manifest took a field of one agent for that of another.
-EDITED = ("cpu-only__TheRock-3312-1__truncated.txt", "AMD Ryzen 7 5800X3D 8-Core Processor__ROCm-3380-1.txt")
+#: Texts that people edited or cut.
+EDITED = (
+    "cpu-only__TheRock-3312-1__truncated.txt", "AMD Ryzen 7 5800X3D 8-Core Processor__ROCm-3380-1.txt",
+    "gfx942__ROCm-6023-1__truncated.txt",
+)  # fmt: skip
 
 
 @recorded
 def test_corpus():
     rows = [row for row in corpus() if row[0] not in EDITED]
     assert len(rows) > 200
-    for name, _, _, runtime, agents, *_ in rows:
-        info = rocminfo.parse((FIXTURES / "rocminfo-corpus" / name).read_text())
-        wanted = [tuple(field.strip() for field in agent.split("|")) for agent in agents.split(";") if agent]
+    for name, _, _, _, agents, *_ in rows:
+        wanted = [[field.strip() for field in agent.split("|")] for agent in agents.split(";") if agent]
         found = [
-            (
+            [
                 agent.gfx or "",
                 agent.name or "",
-                agent.chip_id or "",
+                f"0x{agent.chip_id:04x}" if agent.chip_id else "",
                 str(agent.cus or ""),
                 str((agent.memory_bytes or 0) // 1024 or ""),
-                ",".join(f"amdgcn-amd-amdhsa--{isa}" for isa in agent.isas),
                 "APU" if agent.apu else "",
-            )
-            for agent in info.gpus
+            ]
+            for agent in rocminfo.parse((FIXTURES / "rocminfo-corpus" / name).read_text())
         ]
-        assert found == wanted, name
-        assert info.runtime_version == (runtime or None), name
+        # The sixth field has the names of ISAs.
+        assert found == [[*fields[:5], fields[6]] for fields in wanted], name
 
 
 @recorded
 def test_recorded_overrides_show_the_effective_isa():
     text = (FIXTURES / "rocminfo-override-rx6600-plus-mi210-rocm6.4" / "rocminfo.txt").read_text()
-    assert [(gpu.gfx, gpu.chip_id) for gpu in rocminfo.parse(text).gpus] == [
-        ("gfx1030", "0x73ff"),
-        ("gfx1030", "0x740f"),
-    ]
+    assert [(gpu.gfx, gpu.chip_id) for gpu in rocminfo.parse(text)] == [
+        ("gfx1030", 0x73FF), ("gfx1030", 0x740F),
+    ]  # fmt: skip
 
 
 @recorded
-@every_row(
-    ("name", "state"),
-    [
-        ("bad-address", "kfd-refused"),
-        ("cannot-allocate-memory-rx5500xt", "kfd-refused"),
-        ("invalid-argument", "kfd-refused"),
-        ("invalid-argument-ci-container", "kfd-refused"),
-        ("loaded-but-out-of-resources-therock", "hsa-init-failed"),
-        ("module-not-loaded", "driver-not-loaded"),
-        ("no-such-file-a", "no-kfd"),
-        ("no-such-file-b", "no-kfd"),
-        ("operation-not-permitted", "kfd-refused"),
-        ("permission-denied-not-in-render-group", "permission-denied"),
-        ("permission-denied-though-in-render-group", "permission-denied"),
-        ("rocm1.x-call-returned-4104", "hsa-init-failed"),
-        ("rocm3.1-out-of-resources", "hsa-init-failed"),
-        ("wsl-failure", "unsupported-gpu"),
-    ],
-)
-def test_forms_of_failure(name, state):
-    info = rocminfo.parse((FIXTURES / "rocminfo-fail-forms" / f"{name}.txt").read_text())
-    assert info.agents == ()
-    assert info.failure.state == state
-    assert info.failure.meaning
-    assert "johndoe" not in str(info)
-
-
-@recorded
-def test_every_recorded_failure_is_understood():
-    texts = [path for path in (FIXTURES / "issues-rocminfo-fail").glob("*.txt") if path.name != "SOURCE.txt"]
-    assert len(texts) > 80
+def test_recorded_failures_list_no_gpu():
+    texts = [*(FIXTURES / "rocminfo-fail-forms").glob("*.txt"),
+             *(FIXTURES / "SEMI-real-rocminfo-kfd-failures").glob("*/*.stdout")]  # fmt: skip
+    assert len(texts) > 20
     for path in texts:
-        info = rocminfo.parse(path.read_text(errors="replace"))
-        assert info.failure, path.name
-        assert info.failure.line, path.name
-
-
-@recorded
-@every_row(
-    ("run", "states"),
-    [
-        ("1-root-no-dev-kfd", {"no-kfd"}),
-        ("2-root-dev-kfd-without-driver", {"no-kfd"}),
-        ("3-nobody-dev-kfd-0660", {"permission-denied"}),
-        ("4-unknown-uid-dev-kfd-0660", {"permission-denied"}),
-        ("5-root-dev-kfd-regular-file", {"hsa-init-failed"}),
-        ("6-nobody-no-dev-kfd", {"no-kfd"}),
-        # Release 5.2 does not look whether the module is live.
-        ("7-root-initstate-not-live", {"driver-not-loaded", "no-kfd"}),
-    ],
-)
-def test_real_programs_of_three_releases(run, states):
-    outputs = sorted((FIXTURES / "SEMI-real-rocminfo-kfd-failures").glob(f"*/{run}.stdout"))
-    assert len(outputs) == 3
-    assert {rocminfo.parse(path.read_text()).failure.state for path in outputs} == states
-
-
-@recorded
-def test_real_programs_without_a_driver():
-    for system in ("debian12", "debian-trixie", "debian-sid"):
-        folder = FIXTURES / f"{system}-real-binaries-no-gpu"
-        for path in folder.glob("*smi*.stderr"):
-            if path.read_text() and not re.search("version|help|-h$", path.stem):
-                assert failure(path.read_text()).state == "driver-not-loaded", path
-        assert failure((folder / "rocminfo.stdout").read_text()).state == "driver-not-loaded"
+        assert rocminfo.parse(path.read_text()) == (), path

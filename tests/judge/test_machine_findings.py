@@ -43,12 +43,10 @@ def test_no_finding_on_a_sound_machine():
 
     # No way to a GPU that nobody misses.
     integrated = dataclasses.replace(CARD, apu=Fact(True, "KFD"))
-    nvidia = Gpu(vendor=Fact("nvidia", "PCI"))
     laptop = found(integrated, torch__kind="cpu", kfd__device="absent", container__kind="docker")
     assert {finding.severity for finding in laptop.values()} == {"info"}
-    assert found(nvidia, integrated, torch__kind="cuda", kfd__device="no permission").keys() == {
-        "wrong-torch-build"
-    }
+    laptop = found(integrated, torch__kind="cuda", kfd__device="no permission")
+    assert {finding.severity for finding in laptop.values()} == {"info"}
     assert "no-gpu" not in found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2")
 
     # Nothing is missed in a WSL that is ready or has no ROCm.
@@ -56,7 +54,7 @@ def test_no_finding_on_a_sound_machine():
     set_ = {"HSA_ENABLE_DXG_DETECTION": "1"}
     assert "wsl" not in found(**{**READY, "torch__hip": "7.2.1"}, variables=set_)
     assert "wsl" not in found(**{**READY, "wsl__dxg": False, "torch__kind": "cuda"})
-    assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__agents=[{"gfx": "gfx1100"}])
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__gpus=["gfx1100"])
 
 
 def test_an_override_that_does_harm():
@@ -93,12 +91,9 @@ def test_an_override_that_does_harm():
     ],
 )
 def test_no_way_to_the_gpu(node, cause, advice):
-    finding = found(
-        CARD, kfd__device=node, access__groups_needed=["render"], rocminfo__meaning="the driver is not loaded"
-    )["no-gpu"]
+    finding = found(CARD, kfd__device=node, access__groups_needed=["render"])["no-gpu"]
     assert (finding.severity, finding.cause) == ("error", cause)
     assert advice in finding.advice
-    assert "rocminfo: the driver is not loaded" in finding.evidence
 
 
 def test_nodes_and_groups_that_a_container_needs():
@@ -220,14 +215,6 @@ def test_an_integrated_gpu_beside_a_served_card_is_not_worth_a_warning():
     assert {finding.severity for finding in alone.values()} == {"warning"}
 
 
-@every_row(("state", "cause"), [("timeout", "gpu-hang-reset"), ("hsa-init-failed", "hsa-init-failed")])
-def test_tools_that_get_no_answer(state, cause):
-    facts = {"rocminfo__state": state, "rocminfo__meaning": "why", "rocminfo__message": "its words"}
-    finding = found(CARD, kfd__device="present", **facts)["tools"]
-    assert (finding.severity, finding.cause) == ("error", cause)
-    assert finding.evidence == ("rocminfo: its words",)
-
-
 def test_a_torch_that_failed_when_asked():
     assert found(CARD, kfd__device="present", deep__error="SIGSEGV")["torch-asked"].evidence == ("SIGSEGV",)
     listed = dataclasses.replace(CARD, cus=Fact(36, "KFD"))
@@ -310,7 +297,7 @@ READY = {
         ({"torch__hip": "7.2.1"}, "DETECTION is not set", "`export HSA_ENABLE_DXG_DETECTION=1`"),
         ({"container__wsl": "WSL1"}, "WSL1 has no GPU", "`wsl --set-version NAME 2`"),
         (
-            {"rocminfo__state": "no-wsl-adapter"},
+            {"rocminfo__message": "No WDDM adapters found."},
             "finds no GPU in this WSL",
             "RDNA2: Not in librocdxg's list",
         ),

@@ -1,4 +1,4 @@
-"""AMD GPUs, from KFD (the kernel's compute driver) and from the PCI bus."""
+"""AMD GPUs, from KFD (the kernel's compute driver) and the PCI bus, or from rocminfo without both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from rocmprobe.detect.gpus import amdgpu, kfd, pci
+from rocmprobe.detect.gpus import amdgpu, kfd, pci, rocminfo
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import gpus, visible_devices
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -28,9 +28,10 @@ _PATIENCE = 1.0
 def read_gpus(
     tree: Tree, devices: Mapping[str, pci.PciDevice], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> tuple[list[Gpu], dict[str, Fact]]:
-    """Return the AMD GPUs, and the facts ``amd.cards``, ``kfd.unlisted`` and ``kfd.refused``.
+    """Return the AMD GPUs, and facts about them.
 
-    Each partition of a card is a separate GPU.
+    Each partition of a card is a separate GPU. If the kernel lists no GPU, as in WSL, rocminfo runs, and the
+    facts of ``rocminfo.read_agents`` are returned, too.
 
     - ``amd.cards``: number of cards
     - ``kfd.unlisted``: addresses of GPUs that ROCm cannot use, because KFD does not list them
@@ -56,16 +57,10 @@ def read_gpus(
         facts["kfd.unlisted"] = Fact(unlisted, f"{pci.DEVICES}; {_why_unlisted(tree, refused)}")
     if refused:
         facts["kfd.refused"] = Fact(list(refused), NODES)
+    if not found:
+        found, by_runtime = _from_runtime(tree, environ)
+        facts.update(by_runtime)
     return found, facts
-
-
-def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
-    """Return the PCI addresses of suspended AMD GPUs, without waking them."""
-    return [
-        address
-        for address, device in devices.items()
-        if device.vendor == kfd.AMD and amdgpu.is_suspended(tree, device.folder)
-    ]
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
@@ -163,6 +158,35 @@ def _from_device(
         max_memory_clock_mhz=Fact(None, _NOT_LISTED),
         memory_bus_bits=Fact(None, _NOT_LISTED),
         **state,
+    )
+
+
+def _from_runtime(tree: Tree, environ: Mapping[str, str]) -> tuple[list[Gpu], dict[str, Fact]]:
+    """Return the GPUs that rocminfo lists, and the facts of ``rocminfo.read_agents``."""
+    # ``with_numbers`` applies the list of visible devices.
+    shown = {name: value for name, value in environ.items() if name != visible_devices.ROCR}
+    agents, facts = rocminfo.read_agents(tree, shown)
+    source = facts["rocminfo.gpus"].source
+    overridden = any(name.startswith(OVERRIDE) for name in environ)
+    gpus_found = [_from_agent(agent, source, overridden) for agent in agents]
+    if gpus_found:
+        facts["amd.cards"] = Fact(len(gpus_found), source)
+    return visible_devices.with_numbers(gpus_found, environ), facts
+
+
+def _from_agent(agent: rocminfo.Agent, source: str, overridden: bool) -> Gpu:
+    effective = Fact(agent.gfx, source)
+    by_table = _isa_by_table(agent.chip_id, f"{source} shows the ISA after {OVERRIDE}")
+    return Gpu(
+        native_isa=by_table if overridden else effective,
+        effective_isa=effective,
+        name=Fact(agent.name, source),
+        pci_id=pci.hex_fact(Fact(agent.chip_id, source), 4),
+        cus=Fact(agent.cus, source),
+        vram_bytes=Fact(agent.memory_bytes, source),
+        vendor=Fact("amd", source),
+        wave_size=Fact(agent.wave_size, source),
+        apu=Fact(agent.apu, source),
     )
 
 

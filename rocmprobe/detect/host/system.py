@@ -28,7 +28,7 @@ _PARAMETER = re.compile(
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return ``os.*``, ``kernel.*``, ``cpu.*``, ``memory.*`` (in bytes), ``amdgpu.*`` and ``nvidia.version``.
+    """Return ``os.*``, ``kernel.*``, ``cpu.*``, ``memory.*`` (in bytes) and ``amdgpu.*``.
 
     ``kernel.parameters`` has only parameters for graphics and PCI. ``amdgpu.origin`` is "dkms" or "kernel".
     """
@@ -40,7 +40,6 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
         **_memory(tree),
         "amdgpu.version": _module_version(tree, "amdgpu"),
         "amdgpu.origin": _amdgpu_origin(tree),
-        "nvidia.version": _module_version(tree, "nvidia"),
     }
 
 

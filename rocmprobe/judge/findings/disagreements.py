@@ -61,12 +61,11 @@ def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
 
 def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
     gpus = {str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.amd_gpus}
-    for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
-        fact = _fact(machine, name)
-        for device in fact.value or ():
-            gpu, reported = gpus.get(place(device)), device.get(key)
-            if gpu and reported and gpu.effective_isa.value not in (None, _base(reported)):
-                yield "the effective ISA", gpu.effective_isa, Fact(_base(reported), f"{fact.source} {key}")
+    fact = _fact(machine, "deep.devices")
+    for device in fact.value or ():
+        gpu, reported = gpus.get(_torch_place(device)), device.get("gcnArchName")
+        if gpu and reported and gpu.effective_isa.value not in (None, _base(reported)):
+            yield "the effective ISA", gpu.effective_isa, Fact(_base(reported), f"{fact.source} gcnArchName")
 
 
 def _numbers(machine: Machine) -> Iterator[Disagreement]:
@@ -81,10 +80,6 @@ def _numbers(machine: Machine) -> Iterator[Disagreement]:
                 Fact(gpu.address.value, gpu.index.source),
                 Fact(place, f"{devices.source} pci_bus_id"),
             )
-
-
-def _bdf(agent: Mapping[str, Any]) -> str:
-    return str(agent.get("bdf"))
 
 
 def _torch_place(device: Mapping[str, Any]) -> str:

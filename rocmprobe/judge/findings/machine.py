@@ -32,12 +32,6 @@ GRAVE_EVENTS = frozenset(
         "memory-error",
     }
 )  # fmt: skip
-_TOOLS = ("rocminfo", "rocm_smi", "amd_smi")
-#: States of a command-line tool that show a fault of the GPU, its driver or the runtime.
-_BROKEN = frozenset(
-    {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
-)  # fmt: skip
-
 #: Reasons why ROCm cannot open the compute driver, keyed by the value of the fact ``kfd.device``.
 _CLOSED = {"no permission": "this user has no permission to open /dev/kfd", "absent": "there is no /dev/kfd"}
 #: (severity, text) for an environment variable that does not work as intended, keyed by its label.
@@ -119,11 +113,7 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
 
 def _fell_back(results: Results) -> bool:
     """Return True if a run with ``--device auto`` tested the CPU because no GPU was usable."""
-    machine, auto = results.machine, results.options.get("device", "auto") == "auto"
-    other = machine.value("torch.kind") == "cuda" and any(
-        gpu.vendor.value == "nvidia" for gpu in machine.gpus
-    )
-    return auto and device_of(results) in ("cpu", None) and not other
+    return results.options.get("device", "auto") == "auto" and device_of(results) in ("cpu", None)
 
 
 def _wheels(native: str) -> str:
@@ -166,7 +156,6 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
         (
             f"/dev/kfd: {node}, from {machine.facts.get('kfd.device', Fact()).source or 'nowhere'}",
             f"AMD GPUs found: {len(cards)}",
-            *_tool_messages(machine),
         ),
         advice,
     )
@@ -179,33 +168,6 @@ def _join_groups(machine: Machine, contained: bool) -> str:
         return f"Start the container with `{groups}`."
     names = [name for name in needed if not name.startswith("gid ")] or ["render", "video"]
     return f"Run `sudo usermod -a -G {','.join(names)} $USER`, then log in again."
-
-
-def _tool_messages(machine: Machine) -> Iterator[str]:
-    for tool in _TOOLS:
-        if meaning := _of_tool(machine, tool, "meaning"):
-            yield f"{tool.replace('_', '-')}: {meaning}"
-
-
-def _of_tool(machine: Machine, tool: str, what: str) -> Any:
-    return machine.facts.get(f"{tool}.{what}", Fact()).value
-
-
-def _tools(results: Results) -> Iterator[Finding]:
-    machine = results.machine
-    broken = [tool for tool in _TOOLS if _of_tool(machine, tool, "state") in _BROKEN]
-    if broken and machine.value("kfd.device") == "present":
-        states = {_of_tool(machine, tool, "state") for tool in broken}
-        stuck = states & {"timeout", "unkillable"}
-        yield Finding(
-            "tools",
-            "error",
-            "gpu-hang-reset" if stuck else "hsa-init-failed",
-            "driver" if stuck else "hsa",
-            f"ROCm's own tools get no response from the GPU: {_of_tool(machine, broken[0], 'meaning')}",
-            tuple(f"{tool.replace('_', '-')}: {_of_tool(machine, tool, 'message')}" for tool in broken),
-            "Restart the machine." if stuck else "Fix this first: nothing above the runtime can work.",
-        )
 
 
 def _deep(results: Results) -> Iterator[Finding]:
@@ -498,7 +460,7 @@ def _worked(results: Results, gpu: Gpu) -> bool:
 
 
 MACHINE_RULES = (
-    _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
+    _isa_mismatch, _wrong_build, _no_gpu, _deep, _missing_code, _unlisted, integrated_beside_a_card,
     wsl_findings, older_than_the_chip, _kernel_log, _variables, _disagreements,
     _other_libraries, _databases, caches,
 )  # fmt: skip

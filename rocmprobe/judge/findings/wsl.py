@@ -24,7 +24,8 @@ def wsl_findings(results: Results) -> Iterator[Finding]:
         if kind == "WSL1"
         else " ".join(_steps(machine))
     )
-    blind = machine.value("rocminfo.state") == "no-wsl-adapter" or device_of(results) == "cpu"
+    no_adapter = "No WDDM adapters found" in (machine.value("rocminfo.message") or "")
+    blind = no_adapter or device_of(results) == "cpu"
     if not missing and not blind:
         return
     yield Finding(
@@ -42,8 +43,8 @@ def wsl_findings(results: Results) -> Iterator[Finding]:
 
 def _reached(results: Results) -> bool:
     machine = results.machine
-    agents = machine.value("rocminfo.agents") or machine.value("capi.devices")
-    return bool(agents or machine.value("deep.available") or (device_of(results) or "").startswith("cuda"))
+    listed = machine.value("rocminfo.gpus") or machine.value("capi.devices")
+    return bool(listed or machine.value("deep.available") or (device_of(results) or "").startswith("cuda"))
 
 
 def _missing(machine: Machine) -> Iterator[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Optional
 
-from rocmprobe.model.results import Fact, Gpu, Machine, Results
+from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import identity, text
 from rocmprobe.report.escape import fence
 
@@ -44,10 +43,8 @@ def collect_env(results: Results) -> str:
 def rocminfo(results: Results) -> str:
     """Return the facts about the GPUs that ``rocminfo`` and the kernel driver reported."""
     machine = results.machine
-    state = machine.value("rocminfo.state")
-    rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]
-    for agent in (machine.value("rocminfo.agents") or ())[:_AGENTS]:
-        rows.append(("agent of rocminfo", json.dumps(agent)))
+    message = machine.value("rocminfo.message")
+    rows: list[tuple[str, Any]] = [("rocminfo", message)] if message else []
     for gpu in machine.gpus[:_AGENTS]:
         rows += [
             ("", ""),

@@ -22,7 +22,7 @@ _SOFTWARE = (
     "os.name", "kernel.release", "container.kind", "wsl.librocdxg", "wsl.dids", "cpu.name", "memory.bytes",
     "kfd.device", "access.groups_needed", "amdgpu.version", "amdgpu.origin", "dmesg.events",
     "rocm.version", "rocm.installs", "hip.version", "rocblas.targets",
-    "rocminfo.state", "rocm_smi.state", "amd_smi.state",
+    "rocminfo.message",
     "miopen.version", "miopen.find_db", "miopen.perf_db", "miopen.user_db",
     "torch.version", "torch.build", "torch.hip", "torch.targets", "torch.reroutes",
     "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.switches", "deep.error",

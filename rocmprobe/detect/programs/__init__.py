@@ -1,1 +1,0 @@
-"""Diagnostic programs of ROCm, and parsers for their output."""
