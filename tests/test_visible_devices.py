@@ -77,9 +77,9 @@ def test_masks_and_lists():
     assert [each.index.value for each in numbered_] == [None, 0]
     assert numbered_[0].index.source == "hidden under HIP_VISIBLE_DEVICES=1"
     by_address = Machine(tuple(reversed(numbered_)))
-    assert [each.name.value for each in visible(by_address, "amd")] == ["integrated", "card"]
+    assert [each.name.value for each in visible(by_address)] == ["integrated", "card"]
     masked = dataclasses.replace(by_address, variables={HIP: Fact("1")})
-    assert [each.name.value for each in visible(masked, "amd")] == ["card"]
+    assert [each.name.value for each in visible(masked)] == ["card"]
 
     # The mask that keeps a card.
     integrated, card = with_numbers([gpu("integrated", apu=True), gpu("card", uuid=A)], {})
@@ -92,8 +92,3 @@ def test_masks_and_lists():
     assert mask_for(machine, [gpu("card", uuid=A)]) == f"ROCR_VISIBLE_DEVICES={A}"
     assert mask_for(machine, [gpu("card")]) is None
     assert mask_for(machine, []) is None
-
-    # Cuda has a list of its own.
-    two = tuple(Gpu(vendor=Fact("nvidia"), name=Fact(name)) for name in ("first", "second"))
-    machine = Machine(two, variables={CUDA: Fact("1"), HIP: Fact("0"), ROCR: Fact("")})
-    assert [each.name.value for each in visible(machine, "nvidia")] == ["second"]

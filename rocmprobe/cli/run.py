@@ -47,7 +47,7 @@ _advanced = option_group("Advanced")
 @_tests(
     "--device",
     default="auto",
-    help="auto, cpu, cuda:N or all (auto: an AMD card, else NVIDIA, else the CPU).",
+    help="auto, cpu, cuda:N or all (auto: an AMD card, else the CPU).",
 )
 @_tests("--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True)
 @_tests("--settings", default="default", help="default, all, or names separated by commas.")

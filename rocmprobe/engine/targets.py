@@ -53,7 +53,8 @@ def _first_card(gpus: list[Gpu]) -> int:
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N" or "all") selects.
 
-    ``auto`` selects the first GPU that fits the torch build, preferably a discrete one, or else the CPU.
+    ``auto`` selects the first AMD GPU, preferably a discrete one, or else the CPU. Other GPUs are not
+    detected. A CUDA build of torch tests a GPU only if ``wanted`` names the GPU.
     Raise NothingToTest if torch or the device is missing, and BadInput if ``wanted`` is invalid.
     """
     kind = machine.value("torch.kind")
@@ -61,8 +62,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
         raise NothingToTest(
             "no torch in this Python; `rocmprobe install` prints the commands that install one for this GPU"
         )
-    vendor = {"rocm": "amd", "cuda": "nvidia"}.get(kind)
-    gpus = visible(machine, vendor) if vendor else []
+    gpus = visible(machine) if kind == "rocm" else []
     cuda = tuple(
         Device(f"cuda:{index}", backend_for("cuda", kind).name, gpu) for index, gpu in enumerate(gpus)
     )
@@ -74,6 +74,8 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     if wanted == "all":
         return cuda or (cpu,)
     number = _number(wanted)
+    if kind == "cuda":
+        return (Device(f"cuda:{number}", backend_for("cuda", kind).name, Gpu()),)
     if number >= len(cuda):
         raise NothingToTest(
             f"--device {wanted}: torch {machine.value('torch.version')} ({kind} build) and this machine have "
@@ -145,7 +147,7 @@ def _called_directly(
         raise NothingToTest(
             f"{asked}HIP in {place.folder} sees {len(answer.devices)} device(s); see `rocmprobe detect`"
         )
-    known = visible(machine, "amd")
+    known = visible(machine)
     gpus = [known[at] if at < len(known) else answer.gpu(at) for at in range(len(answer.devices))]
     machine = replace(machine, facts={**machine.facts, **libraries.facts(place, answer)})
     if not machine.amd_gpus:

@@ -116,30 +116,14 @@ def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]
     ]
 
 
-def visible(machine: Machine, vendor: str) -> list[Gpu]:
-    """Return the GPUs of ``vendor`` that torch can use, in torch's order.
-
-    AMD GPUs with an unknown ``order`` come last.
-    """
-    gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
+def visible(machine: Machine) -> list[Gpu]:
+    """Return the AMD GPUs that torch can use, in torch's order. GPUs with an unknown ``order`` come last."""
+    gpus = list(machine.amd_gpus)
     variables = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
-    if vendor != "amd":
-        return _by_cuda(gpus, variables.get(CUDA))
     if machine.value("kfd.unlisted"):
         gpus = [gpu for gpu in gpus if gpu.cus.value is not None]
     gpus = sorted(gpus, key=lambda gpu: (gpu.order.value is None, gpu.order.value or 0))
     return [gpus[at] for at in numbered([gpu.uuid.value for gpu in gpus], variables)]
-
-
-def _by_cuda(gpus: list[Gpu], value: Optional[str]) -> list[Gpu]:
-    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES selects.
-
-    Return all GPUs if the value is None, or if it is not a list of numbers.
-    """
-    # A list of UUIDs has no effect, because the facts about NVIDIA GPUs have no UUIDs.
-    if value is None or not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value):
-        return gpus
-    return [gpus[int(index)] for index in value.split(",") if int(index) < len(gpus)]
 
 
 def in_processor(gpu: Gpu) -> bool:

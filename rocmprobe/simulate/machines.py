@@ -131,7 +131,7 @@ class SimulatedMachine:
         return f"{database_name(isa or 'gfx900', cus or 64)}.HIP.{version}_.ufdb.txt"
 
     def _gpu(self, device: str) -> Optional[Gpu]:
-        gpus, number = visible(self.machine, "amd"), int(device.partition(":")[2] or 0)
+        gpus, number = visible(self.machine), int(device.partition(":")[2] or 0)
         return gpus[number] if number < len(gpus) else None
 
     def in_play(

@@ -97,7 +97,7 @@ def test_a_process_on_another_gpu_is_not_found_by_its_descriptors(root: Path) ->
 def test_descriptors_of_this_machine_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     node = tmp_path / "node"
     node.touch()
-    monkeypatch.setattr("rocmprobe.detect.gpus.users._NODES", {"amd": str(node)})
+    monkeypatch.setattr("rocmprobe.detect.gpus.users.KFD", str(node))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as alone:
         held = subprocess.Popen(["sh", "-c", f"exec 9<{node}; echo; read line"], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE)  # fmt: skip

@@ -48,6 +48,8 @@ def stand_in(folder, monkeypatch):
         ("rocm", (CARD,), "all", "capi", {"cuda:0": ("capi",)}),
         ("rocm", (CARD,), "cuda", "torch", {"cuda:0": ("torch",)}),
         ("rocm", (CARD,), "cpu", "auto", {"cpu": ("torch",)}),
+        ("cuda", (), "auto", "auto", {"cpu": ("torch",)}),
+        ("cuda", (), "cuda:1", "auto", {"cuda:1": ("torch",)}),
     ],
 )  # fmt: skip
 def test_who_asks_which_device(stand_in, kind, gpus, device, driver, expected):

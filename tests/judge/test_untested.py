@@ -14,7 +14,6 @@ from rocmprobe.model.results import Fact, Gpu, Machine
 AMD = Gpu(Fact("gfx1010"), Fact("gfx1010"), Fact("RX 5700 XT"), vendor=Fact("amd"), index=Fact(0))
 HIDDEN = dataclasses.replace(AMD, index=Fact(None, "hidden under HIP_VISIBLE_DEVICES=-1"))
 IN_PROCESSOR = dataclasses.replace(AMD, name=Fact("Raphael"), apu=Fact(True))
-NVIDIA = Gpu(name=Fact("RTX 3060"), vendor=Fact("nvidia"))
 ON_CPU = " was not tested: this torch is built for the CPU."
 
 
@@ -30,8 +29,6 @@ def on_cpu(kind, *gpus, device="auto", **fields):
         ("cuda", [AMD], "Your RX 5700 XT was not tested: this torch is built for CUDA.", "install"),
         ("cpu", [AMD], f"Your RX 5700 XT{ON_CPU}", "install"),
         ("cpu", [IN_PROCESSOR, AMD], f"Your RX 5700 XT{ON_CPU}", "install"),
-        ("cpu", [NVIDIA], f"Your RTX 3060{ON_CPU}", "detect"),
-        ("rocm", [NVIDIA], "Your RTX 3060 was not tested: this torch is built for ROCm.", "detect"),
         ("rocm", [HIDDEN], "Your RX 5700 XT was not tested: it is hidden under HIP_VISIBLE_DEVICES=-1.",
          "detect"),
         ("rocm", [AMD], "Your RX 5700 XT was not tested: this torch does not detect it.", "detect"),

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.detect.gpus.kfd import read_nodes
+from rocmprobe.detect.host.access import KFD
 from rocmprobe.detect.tree import Tree, number
 from rocmprobe.model.results import Gpu
 from rocmprobe.process.processes import pid_namespace
 from rocmprobe.runtimes.kfd import NODES
 
 PROCESSES = "/sys/class/kfd/kfd/proc"
-#: Device nodes that a process opens to compute. A display server does not open them.
-_NODES = {"amd": "/dev/kfd", "nvidia": "/dev/nvidia-uvm"}
 
 #: Inode of the host's PID namespace: PROC_PID_INIT_INO of linux include/linux/proc_ns.h.
 _HOST_NAMESPACE = 0xEFFFFFFC
@@ -37,19 +36,17 @@ class GpuProcess:
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[GpuProcess, ...]:
     """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
+    A display server does not open /dev/kfd. If ``gpu`` is no AMD GPU, return ().
+
     Processes without memory or queues on the GPU, e.g. sensor monitors, are left out. A process that is found
     only in /proc is returned for every GPU.
     """
-    vendor = str(gpu.vendor.value)
-    found: dict[int, GpuProcess] = {}
-    known: set[int] = set()
-    if vendor == "amd":
-        wanted = _gpu_id(tree, gpu)
-        known = {pid for pid in map(number, tree.names(PROCESSES)) if pid is not None}
-        for pid in known:
-            if _uses(tree, pid, wanted):
-                found[pid] = GpuProcess(pid, _name(tree, pid), PROCESSES)
-    for pid in _with_open(tree, _NODES[vendor]) if vendor in _NODES else ():
+    if gpu.vendor.value != "amd":
+        return ()
+    wanted = _gpu_id(tree, gpu)
+    known = {pid for pid in map(number, tree.names(PROCESSES)) if pid is not None}
+    found = {pid: GpuProcess(pid, _name(tree, pid), PROCESSES) for pid in known if _uses(tree, pid, wanted)}
+    for pid in _with_open(tree, KFD):
         if pid not in known:
             found[pid] = GpuProcess(pid, tree.text(f"/proc/{pid}/comm") or "", f"/proc/{pid}/fd")
     found.pop(own, None)

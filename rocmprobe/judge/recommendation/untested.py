@@ -21,8 +21,6 @@ from rocmprobe.model.results import (
     Setting,
 )
 
-#: Kind of torch build that can use a GPU, keyed by the vendor of the GPU.
-_BUILT_FOR = {"amd": "rocm", "nvidia": "cuda"}
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
 _FAILS = {
@@ -39,19 +37,18 @@ def untested_gpu(results: Results) -> Optional[Recommendation]:
     gpu = _gpu(results)
     if gpu is None or not _on_cpu(results) or results.options.get("device") not in ("auto", "all"):
         return None
-    kind, vendor = results.machine.value("torch.kind"), gpu.vendor.value
-    if _BUILT_FOR.get(str(vendor)) != kind:
+    kind = results.machine.value("torch.kind")
+    if kind != "rocm":
         reason = f"this torch is built for {_KINDS.get(str(kind), 'another device')}"
     elif "hidden" in gpu.index.source:
         reason = f"it is {gpu.index.source}"
     else:
         reason = "this torch does not detect it"
-    install = vendor == "amd" and kind != "rocm"
     return Recommendation(
         "gpu-not-tested",
         f"Your {_name(gpu)} was not tested: {reason}.",
         Configuration(
-            command="rocmprobe install" if install else "rocmprobe detect",
+            command="rocmprobe detect" if kind == "rocm" else "rocmprobe install",
             layers=("to test the CPU itself: `rocmprobe run --device cpu`",),
         ),
         confidence=f"{len(results.outcomes)} outcomes, all on the CPU",
@@ -73,8 +70,7 @@ def _on_cpu(results: Results) -> bool:
 
 
 def _gpu(results: Results) -> Optional[Gpu]:
-    gpus = results.machine.gpus
-    return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
+    return min(results.machine.amd_gpus, key=in_processor, default=None)
 
 
 def _name(gpu: Gpu) -> str:
