@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.recommendation.scores import Costs, SettingCost, costs
+from rocmprobe.judge.recommendation.costs import Costs, SettingCost, costs
 from rocmprobe.model.results import Results
 
 #: Length of the longest bar, in units of the chart.

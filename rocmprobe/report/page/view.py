@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.recommendation.scores import dtype_scores
 from rocmprobe.knowledge.causes import Cause, cause, layers
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.problems import problem_words
@@ -125,7 +124,6 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "verdict_tone": verdict_tone(results),
         "headline": headline(results),
         "reason": sentence(results),
-        "scores": dtype_scores(results),
         "cost_chart": cost_chart(results),
         "in_words": problem_words,
         "recommendation": recommendation,

@@ -1,4 +1,4 @@
-"""Scores of the recommended setting for each dtype, and the costs of the other correct settings."""
+"""Time and memory of the settings that give correct results."""
 
 from __future__ import annotations
 
@@ -6,35 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.assessment import Assessment, dtypes, of_driver
+from rocmprobe.judge.assessment import Assessment, of_driver
 from rocmprobe.judge.recommendation.ranking import ranked
-from rocmprobe.judge.recommendation.speed import SAME_MEMORY, TOO_NOISY, Speed, peaks, speed
+from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
 
-_SOAK = "soak"
 #: Maximum number of settings in the comparison of costs.
 _MOST = 6
-
-
-@dataclass(frozen=True)
-class Score:
-    """A score from 0 to 100, or None if it was not measured.
-
-    ``formula`` explains ``value`` in words.
-    """
-
-    name: str
-    value: Optional[int]
-    formula: str
-
-
-@dataclass(frozen=True)
-class DtypeScores:
-    """The scores of the recommended setting for a dtype."""
-
-    dtype: str
-    setting: str
-    scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True)
@@ -66,72 +44,6 @@ class Costs:
     rows: tuple[SettingCost, ...]
     busy: bool
     why: str
-
-
-def dtype_scores(results: Results) -> tuple[DtypeScores, ...]:
-    """Return the scores of each dtype that has a recommended setting."""
-    found, about = [], of_driver(results)
-    per = results.recommendation.per if results.recommendation else {}
-    for dtype in dtypes(about):
-        setting = per.get(f"{dtype}/{results.purpose}", {}).get("setting")
-        order = ranked(about, dtype, results.purpose) if setting else []
-        own = next((each for each in order if each.setting.name == setting), None)
-        if own is None:
-            continue
-        right = [each for each in order if each.right and each.setting.verdict != "cpu"] or [own]
-        scores = (
-            _correct(own),
-            _speed(about, own, right, dtype),
-            _memory(about, own, right, dtype),
-            _stability(results, own.setting.name),
-        )
-        found.append(DtypeScores(dtype, str(setting), scores))
-    return tuple(found)
-
-
-def _correct(own: Assessment) -> Score:
-    works = sum(outcome.works for outcome in own.counted)
-    value = round(100 * works / len(own.counted)) if own.counted else None
-    return Score(
-        "Correct", value, f"{works} of {len(own.counted)} tests with this setting gave correct results"
-    )
-
-
-def _speed(results: Results, own: Assessment, right: Sequence[Assessment], dtype: str) -> Score:
-    measured, name = _measured(results, right, dtype), own.setting.name
-    if name not in measured.seconds:
-        return Score("Speed", None, "not measured for this dtype")
-    fastest = min(measured.seconds, key=lambda each: measured.seconds[each])
-    if measured.noise(name, fastest) > TOO_NOISY:
-        return Score("Speed", None, "not measured: the machine was busy")
-    level = measured.level(name, fastest)
-    share = 1.0 if level else measured.seconds[fastest] / measured.seconds[name]
-    note = " (difference within noise)" if level and fastest != name else ""
-    return Score("Speed", round(100 * share), f"compared with the fastest correct setting ({fastest}){note}")
-
-
-def _memory(results: Results, own: Assessment, right: Sequence[Assessment], dtype: str) -> Score:
-    taken, name = peaks(results, [each.setting for each in right], dtype, results.purpose), own.setting.name
-    if name not in taken:
-        return Score("Memory", None, "not measured for this dtype")
-    least = min(taken, key=lambda each: taken[each])
-    share = 1.0 if taken[name] <= SAME_MEMORY * taken[least] else taken[least] / taken[name]
-    return Score(
-        "Memory", round(100 * share), f"compared with the correct setting that needs least memory ({least})"
-    )
-
-
-def _stability(results: Results, setting: str) -> Score:
-    soaks = [each for each in results.outcomes if each.check == _SOAK and each.meaning.counted]
-    own = [each for each in soaks if each.setting == setting] or soaks
-    if not own:
-        return Score("Stability", None, "not tested: `rocmprobe soak` tests ten minutes of training")
-    works = sum(each.works for each in own)
-    return Score(
-        "Stability",
-        round(100 * works / len(own)),
-        f"{works} of {len(own)} training runs without a fault",
-    )
 
 
 def costs(results: Results) -> Optional[Costs]:

@@ -1,4 +1,4 @@
-"""Scores and costs of the recommended settings, and the headline that names them."""
+"""Costs of the correct settings, and the headline that names the recommended one."""
 
 from __future__ import annotations
 
@@ -7,32 +7,14 @@ import dataclasses
 import pytest
 import sample
 
-from rocmprobe.judge.recommendation.scores import costs, dtype_scores
+from rocmprobe.judge.recommendation.costs import costs
 from rocmprobe.model.results import Results
 from rocmprobe.report.headline import headline
-
-
-def values(results: Results) -> dict[str, dict[str, int | None]]:
-    return {row.dtype: {score.name: score.value for score in row.scores} for row in dtype_scores(results)}
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
     return sample.rdna1()
-
-
-def test_what_was_not_measured_has_no_score(results):
-    found = values(results)["float32"]
-    assert found["Correct"] == 100
-    assert found["Stability"] is None
-
-
-def test_a_soak_is_the_score_of_stability(results):
-    setting = results.recommendation.configuration.setting
-    for state, score in (("pass", 100), ("wrong", 0)):
-        soak = sample.outcome(setting, "soak", "train", state)
-        watched = dataclasses.replace(results, outcomes=(*results.outcomes, soak))
-        assert values(watched)["float32"]["Stability"] == score
 
 
 def test_costs_name_the_recommended_setting_first(results):
@@ -43,9 +25,8 @@ def test_costs_name_the_recommended_setting_first(results):
     assert all(row.low <= row.time <= row.high for row in found.rows if row.time is not None)
 
 
-def test_without_a_recommendation_there_are_no_scores(results):
+def test_without_a_recommendation_there_are_no_costs(results):
     early = dataclasses.replace(results, recommendation=None)
-    assert dtype_scores(early) == ()
     assert costs(early) is None
 
 
