@@ -126,7 +126,7 @@ def test_the_schema_has_the_words_and_fields_of_the_classes():
     fields = {field.name for field in dataclasses.fields(Results)}
     assert set(known["properties"]) == fields
     assert set(known["required"]) == fields - {
-        "findings", "recommendation", "redacted", "estimate", "step_times", "changes", "telemetry",
+        "findings", "recommendation", "redacted", "step_times", "changes", "telemetry",
         "environment",
     }  # fmt: skip
 

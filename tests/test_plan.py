@@ -440,7 +440,6 @@ class TestLevels:
             (RunOptions(), False),
             (RunOptions(level="standard"), True),
             (RunOptions(level="long"), True),
-            (RunOptions(estimate="images=5 epochs=1"), True),
             (RunOptions(only=("train-unet",)), True),
             (RunOptions(only=("train-resnet",)), False),
             (RunOptions(level="long", purpose="inference"), False),

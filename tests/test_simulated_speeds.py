@@ -52,12 +52,9 @@ def test_throughput_has_the_rates_of_the_machine():
 
 
 def test_training_has_the_steps_of_the_machine():
-    result = CheckResult(
-        timings={"step": 1.0, "first_step": 2.0}, numerics={"batch": 4, "images_per_second": 4.0}
-    )
+    result = CheckResult(timings={"step": 1.0, "first_step": 2.0})
     found = with_times(result, case("train-resnet"), (OWN,))
     assert found.timings == {"step": 0.01}
-    assert found.numerics == {"batch": 4, "images_per_second": 400.0}
     assert with_times(result, case("train-unet"), (OWN,)) == result
 
 

@@ -114,12 +114,6 @@ _advanced = option_group("Advanced")
     help="Test the torch of this interpreter or virtual environment. Repeat it to compare several.",
 )
 @_advanced(
-    "--estimate",
-    default="",
-    metavar="TEXT",
-    help="Estimate the time of a training run: 'images=N epochs=N batch=N' (docs/what-is-measured.md).",
-)
-@_advanced(
     "-n",
     "workers",
     type=click.IntRange(0),
@@ -152,7 +146,6 @@ def run_command(
       rocmprobe run --shapes shapes.json
       rocmprobe run --driver capi --libraries /opt/rocm
       rocmprobe run --python stable=~/venvs/torch-2.10 --python nightly=~/venvs/nightly
-      rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
     if why := needs_linux("run"):
@@ -367,8 +360,6 @@ def run_options(given: dict[str, Any]) -> RunOptions:
             if word not in CHECKS and not set(word) & set("/*?["):
                 near = did_you_mean(word, CHECKS) or f"; checks: {', '.join(CHECKS)}"
                 raise BadInput(f"{option}: {word!r} is neither a check nor a pattern for case ids{near}")
-    if options.estimate and options.driver == "capi":
-        raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
     return options
 
 

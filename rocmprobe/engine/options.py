@@ -18,9 +18,8 @@ class RunOptions:
     """Options of ``rocmprobe run``.
 
     ``shapes`` has the recorded convolutions of a program. If set, ``problems`` names the same convolutions.
-    ``estimate`` is a workload, e.g. "images=329300 batch=4 epochs=50", or "". ``minutes`` is the duration of
-    a soak, or 0 for the default. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for
-    the limit of the device.
+    ``minutes`` is the duration of a soak, or 0 for the default. ``stop_at`` is the temperature in degrees
+    Celsius that ends a soak, or 0 for the limit of the device.
     """
 
     device: str = "auto"
@@ -34,7 +33,6 @@ class RunOptions:
     redact: bool = True
     driver: Annotated[str, Rule("enum", ("auto", "torch", "capi"))] = "auto"
     libraries: str = ""
-    estimate: str = ""
     note: str = ""
     shapes: Optional[Shapes] = None
     minutes: float = 0

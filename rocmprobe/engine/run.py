@@ -60,7 +60,6 @@ from rocmprobe.model.results import (
 )
 from rocmprobe.model.results_file import RECOMMENDED, read_joined, read_results, to_json, write_joined
 from rocmprobe.model.states import RUN_DIED
-from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import delayed_signals
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
@@ -87,10 +86,6 @@ def begin(
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
         parse_problem(text)
-    if options.estimate:
-        parse_workload(options.estimate)
-        if options.purpose == "inference":
-            raise BadInput("--estimate: applies to training only; leave out --purpose inference")
     _name_libraries(options.libraries)
     machine = detect(python=interpreter.imports) if interpreter else detect()
     simulation = load_machine(options.simulate) if options.simulate else None

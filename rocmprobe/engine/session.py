@@ -28,7 +28,6 @@ from rocmprobe.model.results import (
     Outcome,
     Setting,
 )
-from rocmprobe.model.workload import parse_workload
 from rocmprobe.simulate.machines import SimulatedMachine
 
 #: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
@@ -66,7 +65,6 @@ class Session:
             budgets,
             simulated,
             journal,
-            parse_workload(options.estimate).batch if options.estimate else None,
             options.shapes.cpu_threads if options.shapes else 0,
             # pytest-xdist sets this variable to the number of workers.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),

@@ -121,7 +121,6 @@ class Trials:
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],
         journal: BaseJournal,
-        batch: Optional[int] = None,
         threads: int = 0,
         sharing: int = 1,
         launch: Launch = OWN,
@@ -139,7 +138,6 @@ class Trials:
         self._settings = settings
         self._derived: dict[tuple[str, str, str], Setting] = {}
         self._budgets = budgets
-        self._batch = batch
         self._simulated = to_json(simulated) if simulated else None
         self._telemetry = simulated.telemetry if simulated else ()
         self._fresh = simulated is not None and simulated.fresh
@@ -310,7 +308,7 @@ class Trials:
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
-                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
+                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb,
                 "simulated": self._simulated, "environ": environ, "threads": threads,
                 "first": to_json(case), "place": to_json(place) if place else None,
                 "soak": self._budgets.soak,

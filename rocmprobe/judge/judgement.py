@@ -9,7 +9,6 @@ from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.blame import contradicts
 from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
 from rocmprobe.judge.findings.diagnose import diagnose
-from rocmprobe.judge.recommendation.estimate import estimate
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.judge.recommendation.step_time import step_times
 from rocmprobe.knowledge.expectations import Expectation, expectations, observed
@@ -20,7 +19,7 @@ from rocmprobe.model.states import fails, works
 
 
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
-    """Return ``results`` with findings, recommendation, step times, estimate and expected failures.
+    """Return ``results`` with findings, recommendation, step times and expected failures.
 
     Expected failures come from ``baseline`` and from the table of known failures.
     """
@@ -38,7 +37,6 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
         marked,
         findings=by_severity([*came.findings, *expectation_findings(marked)]),
         recommendation=recommend(came),
-        estimate=estimate(came),
     )
 
 

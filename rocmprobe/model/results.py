@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 from rocmprobe.model import facts as fact_types
 from rocmprobe.model.changes import Changes, Expected
-from rocmprobe.model.schema import Count, Name, Positive, Rule
+from rocmprobe.model.schema import Count, Name, Rule
 from rocmprobe.model.states import RUN_DIED, STATES, State, state_of
 from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
@@ -382,47 +382,6 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class TrainingTime:
-    """Seconds for a step, an epoch and a training of the network ``name``.
-
-    A step has ``batch`` samples of the shape ``input``. The low and high values are from the 10th and 90th
-    percentiles of the step times. ``own`` is True for the user's own network.
-    """
-
-    name: str
-    device: str
-    setting: str
-    dtype: str
-    input: str
-    batch: Positive
-    step: float
-    step_low: float
-    step_high: float
-    epoch: float
-    epoch_low: float
-    epoch_high: float
-    training: float
-    training_low: float
-    training_high: float
-    own: bool = False
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The training that ``--estimate`` describes, and its duration.
-
-    ``left_out`` lists what the times do not include.
-    """
-
-    images: Positive
-    epochs: Positive
-    batch: Optional[Positive]
-    times: tuple[TrainingTime, ...] = ()
-    left_out: tuple[str, ...] = ()
-    own_left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class StepTime:
     """Duration of a recorded program, or of one of its training steps, under a setting.
 
@@ -488,7 +447,6 @@ class Results:
     findings: tuple[Finding, ...] = ()
     recommendation: Optional[Recommendation] = None
     redacted: Mapping[str, Count] = field(default_factory=dict)
-    estimate: Optional[Estimate] = None
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()

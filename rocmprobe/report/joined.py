@@ -18,7 +18,6 @@ from rocmprobe.report import text
 from rocmprobe.report.escape import joined as blocks_of
 from rocmprobe.report.escape import table as escaped_table
 from rocmprobe.report.escape import words
-from rocmprobe.report.page import networks
 from rocmprobe.report.page.layout import Table, table
 from rocmprobe.report.states import VERDICT_WORDS, reason
 from rocmprobe.report.templates import content_security_policy, environment, style_sheet
@@ -40,7 +39,7 @@ def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
     runs = {each.name: judged_results(folder / each.name) for each in begun.runs}
     tested = {name: each for name, each in runs.items() if each.outcomes}
     chosen = choose(begun, tested)
-    members = tuple(_noted(each, chosen, tested) for each in chosen.members)
+    members = tuple(_noted(each, tested) for each in chosen.members)
     joined = replace(chosen, members=members)
     write_joined(joined, folder / "results.json")
     write_atomically(page(joined).encode(), folder / "report.html")
@@ -70,15 +69,13 @@ def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path
     return target
 
 
-def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Member:
+def _noted(member: Member, tested: dict[str, Results]) -> Member:
     results = tested.get(member.name)
     if member.unusable:
         return replace(member, note=member.unusable)
     if results is None:
         return replace(member, note="The run was stopped before this environment was tested.")
-    # Leave out the duration of the training, which the report of the recommended run already states.
-    estimate = "" if member.name == joined.chosen else networks.line(results)
-    return replace(member, note=_why_none(results) or estimate)
+    return replace(member, note=_why_none(results))
 
 
 def _why_none(results: Results) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Optional
+from typing import Any
 
 from rocmprobe.checks import MODELS
 from rocmprobe.checks.tools.case import Case
@@ -105,12 +105,7 @@ def _trained(result: CheckResult, network: str, own: Speeds) -> CheckResult:
         return result
     timings = {key: value for key, value in result.timings.items() if key != "first_step"}
     timings.update(_spread("step", own.steps[network], timings))
-    rates = {key: value for key, value in result.numerics.items() if not key.endswith("s_per_second")}
-    batch: Optional[int] = result.numerics.get("batch")
-    rate_key = next((key for key in result.numerics if key.endswith("s_per_second")), "")
-    if rate_key and batch:
-        rates[rate_key] = float(f"{batch / own.steps[network]:.6g}")
-    return replace(result, timings=timings, numerics=rates)
+    return replace(result, timings=timings)
 
 
 def _curve(result: CheckResult, own: Speeds) -> CheckResult:

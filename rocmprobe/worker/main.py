@@ -49,7 +49,6 @@ class Spec:
     - ``simulated``: a ``SimulatedMachine`` as JSON
     - ``first``: case for which the child is started
     - ``place``: libraries of the driver ``capi``, or None for the driver ``torch``
-    - ``batch``: batch size at which training steps are timed, or None for the default
     - ``threads``: number of CPU threads for kernels, or 0 for torch's default
     - ``soak``: duration of a soak in seconds
     """
@@ -63,7 +62,6 @@ class Spec:
     environ: dict[str, str] = field(default_factory=dict)
     first: Optional[Case] = None
     place: Optional[Place] = None
-    batch: Optional[int] = None
     threads: int = 0
     soak: float = 60.0
 

@@ -86,7 +86,6 @@ class TorchDriver:
             # the same matrix products.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
-            batch=self.spec.batch,
             measured=self.measured,
             soak=self.soak,
         )

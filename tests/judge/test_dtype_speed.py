@@ -25,7 +25,7 @@ def trained(dtype: str, steps: Mapping[str, float], spread: float, state: str = 
             f"cuda:0/torch/default/train-{network}/{dtype}", "cuda:0", "torch", "default", f"train-{network}",
             "train", state, native_isa="gfx1010", effective_isa="gfx1030", dtype=dtype,
             timings={"step": step, "step_p10": step / spread, "step_p90": step * spread, "step_repeats": 9},
-            numerics={"batch": 4, "images_per_second": 4 / step},
+            numerics={"batch": 4},
         )
         for network, step in steps.items()
     ]  # fmt: skip

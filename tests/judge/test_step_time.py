@@ -10,7 +10,6 @@ import synthetic
 from rows import every_row
 
 from rocmprobe.judge import assessment
-from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.judge.recommendation.step_time import step_times
 from rocmprobe.model.results import Outcome, Results, Setting, StepTime
@@ -230,45 +229,7 @@ def test_the_page_shows_settings_and_problems() -> None:
     assert "a step of your program takes 25.5 s" in sentence(results)
 
 
-def test_a_step_of_the_program_is_the_estimate_that_counts() -> None:
-    found = judge(timed({"default": BOTH}, shapes(), estimate="images=1001 epochs=3"))
-    assert found.estimate is not None
-    time = found.estimate.times[0]
-    assert (time.name, time.own, time.batch) == ("your model", True, 4)
-    # 251 batches of 4; a mean of 5 + 20.5 seconds, and p10 and p90 as above.
-    assert (time.epoch, time.epoch_low, time.epoch_high) == (251 * 25.5, 251 * 10.125, 251 * 46.0)
-    assert time.training == 3 * time.epoch
-
-    # A program without one batch has no estimate.
-    other = Recorded("conv2d-fp32-n3-c8-i9x9-k8-f3x3", TRAINED, TRAINED)
-    mixed = dataclasses.replace(shapes(), problems=(*shapes().problems, other))
-    timed_all = {**BOTH, other.problem: BOTH[FIRST]}
-    found = judge(timed({"default": timed_all}, mixed, estimate="images=1001 epochs=3"))
-    assert found.estimate is not None
-    assert not any(time.own for time in found.estimate.times)
-
-
 ONE = Shapes((Recorded(FIRST, TRAINED, TRAINED),), STEPS)
-
-
-@every_row(
-    ("counts", "samples"),
-    [
-        (TRAINED, 4),
-        # Gradients of eight batches in a step.
-        ({name: 8 * count for name, count in TRAINED.items()}, 32),
-        # Eight layers that are alike, the first of which has no gradient to its input.
-        ({"fwd": 8, "bwd-data": 7, "bwd-weights": 8}, 4),
-    ],
-)
-def test_the_samples_of_a_step_are_those_of_all_its_batches(counts: Mapping[str, int], samples: int) -> None:
-    of = Shapes((Recorded(FIRST, counts, counts),), STEPS)
-    found = judge(timed({"default": BOTH}, of, estimate="images=1000 epochs=1 batch=7")).estimate
-    assert found is not None
-    assert [(time.own, time.batch) for time in found.times] == [(True, samples)]
-    assert found.times[0].epoch == -(-1000 // samples) * found.times[0].step
-    assert found.left_out == ()
-    assert any("from the recording" in line for line in found.own_left_out)
 
 
 def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last() -> None:

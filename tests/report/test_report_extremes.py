@@ -12,7 +12,7 @@ import sample
 from rendering import render, rows, unpacked
 from rich.console import Console
 
-from rocmprobe.model.results import Estimate, StepTime, TrainingTime
+from rocmprobe.model.results import StepTime
 from rocmprobe.model.results_file import read_results
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.ending import render_run
@@ -48,7 +48,6 @@ def test_odd_times_of_a_program_do_no_harm(tmp_path: Path, odd: float) -> None:
     steps.update(made=9, alike=9, device="cpu", threads=1)
     recorded = {"problem": problem, "counts": counts, "step_counts": counts}
     step = StepTime("cpu", "default", "step", 3, 3, odd, odd, odd, odd, odd, odd)
-    training = TrainingTime("your model", "cpu", "default", "float32", "", 4, *[odd] * 9, own=True)
     alone = sample.outcome(
         "default", "throughput", "conv", "pass", problem=sample.PROBLEMS[0],
         timings={"bwd_data": 1.0, **dict.fromkeys(("bwd_data_mean", "bwd_weights", "bwd_weights_mean"), odd)},
@@ -58,14 +57,12 @@ def test_odd_times_of_a_program_do_no_harm(tmp_path: Path, odd: float) -> None:
     )
     results = dataclasses.replace(
         sample.healthy_cpu(), outcomes=(alone, trained), step_times=(step,),
-        estimate=Estimate(9, 9, None, (training,)),
         options={"shapes": {"problems": [recorded], "steps": steps}},
     )  # fmt: skip
     console = Console(file=io.StringIO(), width=200)
     rendered = render(results, tmp_path)
     render_run(read_results(rendered.results), {}, console)
     assert 'id="h-program"' in rendered.html
-    assert 'id="h-models"' in rendered.html
 
 
 @pytest.mark.thorough

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 import torch
@@ -30,12 +30,10 @@ def _hardly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_WARM_UP", 0)
 
 
-def asked(
-    check: str, dtype: str = "float32", apply_setting: Any = nullcontext, batch: Optional[int] = None
-) -> CheckResult:
+def asked(check: str, dtype: str = "float32", apply_setting: Any = nullcontext) -> CheckResult:
     context = CheckContext(
         getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, apply_setting, lambda phase: None, 0.0,
-        exact=True, bypass=False, batch=batch,
+        exact=True, bypass=False,
     )  # fmt: skip
     return CHECKS[check].function(context)
 
@@ -87,8 +85,7 @@ def test_a_right_training_passes(check: str) -> None:
     assert len(losses) == training.STEPS
     assert losses[-1] < losses[0]
     assert {"first_step", "step", "step_p10", "step_p90"} <= set(answer.timings)
-    sample = "sequences" if check == "train-lstm" else "images"
-    assert answer.numerics[f"{sample}_per_second"] == pytest.approx(4 / answer.timings["step"], rel=1e-5)
+    assert answer.numerics["batch"] == 4
 
 
 @pytest.mark.skipif(OLD_TORCH, reason="torch before 2.0 scales no loss on a CPU")
@@ -96,12 +93,6 @@ def test_under_autocast_the_loss_is_scaled() -> None:
     answer = asked("train-detector", "bfloat16")
     assert answer.state == "pass", answer.message
     assert (answer.numerics["loss_scale"], answer.numerics["skipped_steps"]) == (256.0, 0)
-
-
-def test_what_is_timed_has_the_batch_that_the_user_names() -> None:
-    answer = asked("train-lstm", batch=9)
-    assert answer.numerics["batch"] == 9
-    assert answer.numerics["losses"] == asked("train-lstm").numerics["losses"]
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,12 @@ class Recipe:
     """Network, training data and learning rate.
 
     ``draw(generator, batch)`` returns (inputs, targets) on the CPU: numbers in fp64, class labels in int64.
-    ``input`` describes the shape of a sample. ``sample`` is "image" or "sequence".
     """
 
     build: Callable[[], nn.Module]
     draw: Callable[[torch.Generator, int], tuple[Tensor, Any]]
     #: Learning rate, so small that rounding errors do not grow from step to step.
     rate: float
-    input: str = f"3x{SIDE}x{SIDE}"
-    sample: str = "image"
 
 
 def drawn(recipe: Recipe, seed: int) -> nn.Module:
@@ -89,7 +86,7 @@ NETWORKS: Mapping[str, Recipe] = {
     "resnet": Recipe(lambda: ResNet(_CLASSES), _images, 0.001),
     "detector": Recipe(lambda: Detector(_CLASSES), _objects, 0.01),
     "unet": Recipe(lambda: UNet(_CLASSES), _pixels, 0.002),
-    "lstm": Recipe(lambda: Lstm(FEATURES, _CLASSES), _sequences, 0.05, f"{STEPS}x{FEATURES}", "sequence"),
+    "lstm": Recipe(lambda: Lstm(FEATURES, _CLASSES), _sequences, 0.05),
     "depthwise": Recipe(lambda: Depthwise(_CLASSES), _images, 0.001),
 }
 STACK = Recipe(lambda: Stack(_CLASSES), _images, 0.01)

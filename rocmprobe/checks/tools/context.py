@@ -110,7 +110,6 @@ class CheckContext:
     - ``bypass``: True if the setting installs the bypass
     - ``naive``: True if naive im2col is also timed
     - ``sweep_bytes``: memory that a memory sweep can fill on a CPU
-    - ``batch``: batch size at which training steps are timed, or None for the default
     - ``send_preliminary``: sends a result that the controller uses if the process dies in the phase
       ``yardstick``
     - ``measured``: creates a context for measurements. The controller reads clocks and temperatures of the
@@ -129,7 +128,6 @@ class CheckContext:
     bypass: bool
     naive: bool = False
     sweep_bytes: int = 64 << 20
-    batch: Optional[int] = None
     compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
     send_preliminary: Callable[[CheckResult], None] = lambda answer: None

@@ -41,7 +41,6 @@ from rocmprobe.report.page import (
     layout,  # fmt: skip
     matrix,  # fmt: skip
     memory,  # fmt: skip
-    networks,  # fmt: skip
     normal_speed,  # fmt: skip
     operators,  # fmt: skip
     shapes_table,  # fmt: skip
@@ -170,7 +169,6 @@ def _measured(results: Results) -> dict[str, Any]:
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),
         "telemetry": telemetry_section.telemetry(results),
-        "models": networks.models(results),
         "soaks": soak_section.soaks(results),
     }
 

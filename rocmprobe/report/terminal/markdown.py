@@ -18,7 +18,7 @@ from rocmprobe.report.identity import (
     identity,
     tested_machines_sentence,
 )
-from rocmprobe.report.page import first_calls, layout, matrix, networks, shapes_table, view
+from rocmprobe.report.page import first_calls, layout, matrix, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
 
@@ -69,7 +69,6 @@ def verdict(results: Results) -> Iterator[str]:
         ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
         ("Tried on", tested_machines_sentence(results)),
-        ("Estimate", networks.line(results) if results.estimate else ""),
     )
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
     if recommendation.verify:
