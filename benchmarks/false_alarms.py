@@ -77,7 +77,7 @@ def asked(level: str) -> list[Case]:
         case.id: case
         for request in requests()
         for case in cases(request, target, plain, options)
-        if not case.exclusive and case.rung != "multi-gpu"
+        if not case.exclusive
     }
     for case in list(found.values()):
         if case.setting == "bypass" and case.check in CONVOLUTIONS:

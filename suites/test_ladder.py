@@ -169,13 +169,3 @@ def test_bfloat16_autocast_step(outcome):
 @pytest.mark.check("channels-last-step", settings=(*BOTH, "bypass"))
 def test_channels_last_step(outcome):
     assert_outcome(outcome)
-
-
-@pytest.mark.check("all-reduce")
-def test_all_reduce(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("data-parallel")
-def test_data_parallel(outcome):
-    assert_outcome(outcome)

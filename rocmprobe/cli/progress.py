@@ -163,7 +163,7 @@ class Progress:
     def _now(self) -> tuple[str, str, bool]:
         waiting = next((self._running[case] for case in self._waiting if case in self._running), None)
         if waiting is not None:
-            return f"waiting for {self._holders(waiting.question)}", "", True
+            return f"waiting for {self._holder(waiting.question)}", "", True
         left = duration(self._seconds_left(), rough=True)
         running = max(self._running.values(), key=lambda each: each.seconds, default=None)
         if running is None:
@@ -220,11 +220,11 @@ class Progress:
         elif kind == "retry":
             self._settled.discard(record["case"])
 
-    def _holders(self, question: Mapping[str, Any]) -> str:
+    def _holder(self, question: Mapping[str, Any]) -> str:
         case = from_json(Case, question)
         setting = next(each for each in self._settings[case.device] if each.name == case.setting)
-        names = leased(case, setting, self._targets)
-        return ", ".join(filter(None, map(describe_holder, names))) or f"another run on {', '.join(names)}"
+        name = leased(case, setting, self._targets)
+        return describe_holder(name) or f"another run on {name}"
 
     def _new_records(self) -> list[dict[str, Any]]:
         # The run must continue even if the progress output cannot read the journal.

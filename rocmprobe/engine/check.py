@@ -221,7 +221,7 @@ def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
     lease = None
     # If the folder for leases cannot be used, other processes cannot have a lease, either.
     with contextlib.suppress(OSError):
-        lease = DeviceLease([name], Path(CHECK))
+        lease = DeviceLease(name, Path(CHECK))
         if not lease.take(wait=False):
             other = holder(name)
             who = f"pid {other.pid} ({_words(other.run)})" if other else "another rocmprobe"

@@ -80,34 +80,17 @@ def holder(device: str) -> Optional[Holder]:
 
 
 class DeviceLease:
-    """A lease of all ``devices`` (names from ``lease_name``). ``run`` is the folder of the run."""
+    """A lease of ``device`` (a name from ``lease_name``). ``run`` is the folder of the run."""
 
-    def __init__(self, devices: Iterable[str], run: Path) -> None:
-        # Every process acquires devices in this order, so that no two processes wait for each other.
-        self._devices = sorted(set(devices))
+    def __init__(self, device: str, run: Path) -> None:
+        self._device = device
         self._run = run
-        self._descriptors: list[int] = []
+        self._descriptor: Optional[int] = None
 
     def take(self, wait: bool = True) -> bool:
         """Acquire the lease. If ``wait`` is False, return False instead of waiting."""
-        taken = False
-        try:
-            taken = all(self._take(device, wait) for device in self._devices)
-        finally:
-            if not taken:
-                self.release()
-        return taken
-
-    def release(self) -> None:
-        while self._descriptors:
-            descriptor = self._descriptors.pop()
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
-
-    def _take(self, device: str, wait: bool) -> bool:
         # Children must not inherit the descriptor, because it would keep the lock after this process ends.
-        descriptor = os.open(_file(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(_file(self._device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         locked = False
         try:
             locked = _lock(descriptor, wait)
@@ -115,9 +98,16 @@ class DeviceLease:
             if not locked:
                 os.close(descriptor)
         if locked:
-            self._descriptors.append(descriptor)
+            self._descriptor = descriptor
             self._write_holder(descriptor)
         return locked
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
 
     def _write_holder(self, descriptor: int) -> None:
         pid = os.getpid()
@@ -128,14 +118,11 @@ class DeviceLease:
             os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
 
 
-def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:
-    """Return the lease names of the devices that ``case`` uses under ``setting``."""
-    own = next(each for each in targets if each.device == case.device)
+def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> str:
+    """Return the lease name of the device that ``case`` uses under ``setting``."""
     if setting.device == "cpu":
-        return ["cpu"]
-    if case.rung == "multi-gpu":
-        return [lease_name(each) for each in targets]
-    return [lease_name(own)]
+        return "cpu"
+    return lease_name(next(each for each in targets if each.device == case.device))
 
 
 def lease_name(target: Device) -> str:

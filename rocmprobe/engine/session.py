@@ -240,7 +240,7 @@ class Session:
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Hold the lease of the case's devices in the ``with`` block."""
+        """Hold the lease of the case's device in the ``with`` block."""
         if self._run is None:
             yield
             return

@@ -163,7 +163,7 @@ def test_the_first_failure_ends_the_check(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_device_that_is_held_is_busy() -> None:
-    lease = DeviceLease(["cpu"], Path("/runs/one"))
+    lease = DeviceLease("cpu", Path("/runs/one"))
     lease.take()
     answer = check("--device", "cpu")
     assert (answer["state"], answer["reason"], answer["code"]) == ("busy", "busy", 6)

@@ -150,7 +150,7 @@ def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment:
     if moment == "in the report":
         (tmp_path / "sitecustomize.py").write_text(SLOW_PAGE.format(mark=str(tmp_path / "reporting")))
         env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    lease = DeviceLease(["cpu"], tmp_path)
+    lease = DeviceLease("cpu", tmp_path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         if moment == "waiting for a device":

@@ -110,7 +110,7 @@ def test_a_run_that_has_the_device_is_named(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    lease = DeviceLease(["GPU 0000:0b:00.0"], Path("/runs/a\x1b[31mb"))
+    lease = DeviceLease("GPU 0000:0b:00.0", Path("/runs/a\x1b[31mb"))
     lease.take()
     assert (
         f"  in use: run /runs/ab (pid {os.getpid()}) on GPU 0000:0b:00.0 since " in lines(root, 1, capsys)[0]

@@ -88,7 +88,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     printed = io.StringIO()
     shown = Progress(Console(file=printed, width=200), tmp_path, every=0.2)
     shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
-    lease = DeviceLease(["cpu"], Path("/runs/another"))
+    lease = DeviceLease("cpu", Path("/runs/another"))
     lease.take()
     journal.append("plan", cases=[question.id])
     journal.intent(question)

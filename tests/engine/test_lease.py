@@ -24,13 +24,13 @@ from rocmprobe.model.results_file import read_results
 MEASUREMENT = (
     "--device", "cpu", "--only", "throughput", "--settings", "vendor-off", "--problem", PROBLEM,
 )  # fmt: skip
-#: Says that it asks, holds devices until it is told to go on, and says that it has them.
+#: Says that it asks, holds a device until it is told to go on, and says that it has it.
 HOLDER = """
 import sys, time
 from pathlib import Path
 from rocmprobe.engine.lease import DeviceLease
-folder, name, devices = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-lease = DeviceLease(devices, Path("/runs") / name)
+folder, name, device = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+lease = DeviceLease(device, Path("/runs") / name)
 (folder / f"{name}.asks").touch()
 lease.take()
 (folder / f"{name}.has").touch()
@@ -41,9 +41,9 @@ lease.release()
 
 
 class Holding:
-    def __init__(self, folder: Path, name: str, *devices: str) -> None:
+    def __init__(self, folder: Path, name: str, device: str = "cuda:0") -> None:
         self._path, self._name = folder, name
-        command = [sys.executable, "-c", HOLDER, str(folder), name, *(devices or ("cuda:0",))]
+        command = [sys.executable, "-c", HOLDER, str(folder), name, device]
         self.process = subprocess.Popen(command)
         assert wait_until((folder / f"{name}.asks").exists)
 
@@ -72,18 +72,6 @@ def test_one_process_at_a_time_has_a_device_and_others_wait(tmp_path: Path) -> N
     two.release()
 
 
-def test_two_that_need_the_same_devices_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    first = Holding(tmp_path, "first", "cpu")
-    assert first.has_it()
-    one = Holding(tmp_path, "one", "cuda:1", "cuda:0", "cpu")
-    two = Holding(tmp_path, "two", "cuda:0", "cuda:1")
-    assert two.has_it()
-    two.release()
-    first.release()
-    assert one.has_it()
-    one.release()
-
-
 def test_a_lease_ends_with_a_killed_holder(tmp_path: Path) -> None:
     first = Holding(tmp_path, "first")
     assert first.has_it()
@@ -95,7 +83,7 @@ def test_a_lease_ends_with_a_killed_holder(tmp_path: Path) -> None:
 
 
 def test_a_child_does_not_inherit_a_lease(tmp_path: Path) -> None:
-    lease = DeviceLease(["cuda:0"], tmp_path)
+    lease = DeviceLease("cuda:0", tmp_path)
     lease.take()
     leaked = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
     lease.release()
@@ -112,7 +100,7 @@ def test_a_runtime_folder_that_is_not_there_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run" / str(os.getuid())))
-    lease = DeviceLease(["tests-only"], tmp_path)
+    lease = DeviceLease("tests-only", tmp_path)
     assert lease.take()
     lease.release()
 
@@ -137,7 +125,7 @@ def test_the_holder_of_a_device_is_known_as_long_as_it_holds_it(tmp_path: Path) 
 
 
 def test_a_process_with_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path: Path) -> None:
-    lease = DeviceLease(["cuda:0"], tmp_path)
+    lease = DeviceLease("cuda:0", tmp_path)
     lease.take()
     own = holder("cuda:0")
     assert own
@@ -150,7 +138,7 @@ def test_a_process_with_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "run": "", "since": 0}', "\xff"])
 def test_a_torn_note_of_a_holder_is_passed_over(tmp_path: Path, text: str) -> None:
-    lease = DeviceLease(["cuda:0"], tmp_path)
+    lease = DeviceLease("cuda:0", tmp_path)
     lease.take()
     (note,) = tmp_path.glob("rocmprobe-locks-*/*.lease")
     note.write_bytes(text.encode("latin-1"))
@@ -158,12 +146,12 @@ def test_a_torn_note_of_a_holder_is_passed_over(tmp_path: Path, text: str) -> No
     lease.release()
 
 
-def test_devices_are_taken_at_once_or_not_at_all(tmp_path: Path) -> None:
-    one = Holding(tmp_path, "one", "cuda:1")
+def test_a_lease_that_another_process_has_is_refused_without_waiting(tmp_path: Path) -> None:
+    one = Holding(tmp_path, "one")
     assert one.has_it()
-    lease = DeviceLease(["cuda:0", "cuda:1"], Path("check"))
+    lease = DeviceLease("cuda:0", Path("check"))
     assert not lease.take(wait=False)
-    assert held() is None
+    assert held() == (one.process.pid, "/runs/one")
     one.release()
     assert lease.take(wait=False)
     assert held() == (os.getpid(), "check")
@@ -175,18 +163,17 @@ def gpu(address: str | None) -> Gpu:
 
 
 @pytest.mark.parametrize(
-    ("device", "check", "on_cpu", "names"),
+    ("device", "on_cpu", "name"),
     [
-        ("cuda:0", "convolution", False, ["GPU 0000:03:00.0"]),
-        ("cuda:1", "convolution", False, ["cuda:1"]),
-        ("cuda:0", "convolution", True, ["cpu"]),
-        ("cuda:0", "data-parallel", False, ["GPU 0000:03:00.0", "cuda:1"]),
+        ("cuda:0", False, "GPU 0000:03:00.0"),
+        ("cuda:1", False, "cuda:1"),
+        ("cuda:0", True, "cpu"),
     ],
 )
-def test_a_case_leases_what_it_computes_on(device: str, check: str, on_cpu: bool, names: list[str]) -> None:
+def test_a_case_leases_what_it_computes_on(device: str, on_cpu: bool, name: str) -> None:
     targets = [Device("cuda:0", "miopen", gpu("0000:03:00.0")), Device("cuda:1", "miopen", gpu(None))]
     setting = next(row for row in settings_for("miopen", "all") if (row.device == "cpu") == on_cpu)
-    assert leased(Case(device, "torch", setting.name, check, "float32"), setting, targets) == names
+    assert leased(Case(device, "torch", setting.name, "convolution", "float32"), setting, targets) == name
 
 
 @pytest.mark.thorough
@@ -207,7 +194,7 @@ def test_two_runs_on_one_device_both_finish(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    lease = DeviceLease(["cpu"], Path("/runs/another"))
+    lease = DeviceLease("cpu", Path("/runs/another"))
     lease.take()
     waiting = Background(tmp_path / "out", *MEASUREMENT)
     assert waiting.process.stdout

@@ -70,7 +70,7 @@ def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
         for check, dtype in (
             ("copy", "float32"), ("elementwise", "float32"), ("elementwise", "float16"),
             ("gemm", "float32"), ("gemm", "float16"), ("im2col", "float32"), ("softmax", "float32"),
-            ("softmax", "float16"), ("all-reduce", "float32"), ("data-parallel", "float32"),
+            ("softmax", "float16"),
         )
     ]  # fmt: skip
     for setting in ("default", "vendor-off"):

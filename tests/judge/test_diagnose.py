@@ -304,14 +304,6 @@ class TestControls:
         assert "in float16" in found.title
 
 
-class TestSeveralGpus:
-    @every_row(("check", "words"), [("all-reduce", "different sums"), ("data-parallel", "DataParallel")])
-    def test_the_first_that_fails_is_told(self, check, words):
-        found = finding(healthy(changes={f"default/{check}/*": "wrong"}), "multi-gpu")
-        assert found.severity == "warning"
-        assert words in found.title
-
-
 class TestOtherLayers:
     def test_training_steps_and_the_bypass(self):
         # A step under autocast.

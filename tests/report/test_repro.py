@@ -424,8 +424,6 @@ class TestSetting:
             "memory",
             "start-up",
             "gradients",
-            "all-reduce",
-            "data-parallel",
         ],
     )
     def test_a_check_without_a_script_says_so(self, check: str) -> None:

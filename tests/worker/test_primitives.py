@@ -27,7 +27,6 @@ PRIMITIVES = tuple(
 )
 RECURRENT = ("rnn", "lstm", "gru")
 BATCH_NORM = ("batch-norm", "batch-norm-eval")
-SEVERAL_GPUS = ("all-reduce", "data-parallel")
 BELOW = ("copy", "elementwise", "gemm", "im2col")
 STATUS = "miopenStatusUnknownError"
 #: What fails in the machine of these tests: operators of PyTorch's own kernels, and what enters MIOpen.
@@ -60,7 +59,7 @@ def newer(machine: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    asked = (*BELOW, *CONTROLS, *PRIMITIVES, *BATCH_NORM, *SEVERAL_GPUS, "autocast-step")
+    asked = (*BELOW, *CONTROLS, *PRIMITIVES, *BATCH_NORM, "autocast-step")
     folder = tmp_path_factory.mktemp("healthy") / "out"
     return run(folder, "--device", "cpu", "--settings", "vendor-off", *only(*asked))
 
@@ -116,13 +115,6 @@ class TestHealthy:
         kinds = {problem.partition("-")[0] for problem, _ in asked}
         assert kinds == {"conv1d", "conv2d", "conv3d", "conv_transpose2d"}
         assert len(asked) == 3 * len({problem for problem, _ in asked})
-
-    @pytest.mark.parametrize("check", SEVERAL_GPUS)
-    def test_several_gpus_are_not_applicable_to_one_cpu(self, healthy: Run, check: str) -> None:
-        [outcome] = of(healthy, check)
-        assert (outcome.state, outcome.evidence) == (
-            "n/a", ("this test needs two GPUs, but runs on a CPU",),
-        )  # fmt: skip
 
     def test_it_is_nothing_to_report(self, healthy: Run) -> None:
         assert healthy.ended.returncode == 0, healthy.ended.stdout

@@ -25,7 +25,7 @@ from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa,
 from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_sizes
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
-from rocmprobe.judge.findings.primitives import controls, joined, models, primitives, several_gpus
+from rocmprobe.judge.findings.primitives import controls, joined, models, primitives
 from rocmprobe.judge.findings.stability import stability
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
@@ -56,7 +56,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     of_one = (
         _ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
         faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, _channels_last_step,
-        models, several_gpus, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
+        models, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     ours = of_driver(results)
     of_torch = tuple(_torch_unusable(ours))

@@ -1,4 +1,4 @@
-"""Findings about layers other than plain convolution, and about training on several GPUs."""
+"""Findings about layers other than plain convolution, and about small networks."""
 
 from __future__ import annotations
 
@@ -152,21 +152,6 @@ def controls(results: Results) -> Iterator[Finding]:
         quoted(single or broken),
         f"No setting of {library(results)} fixes this. Check the torch build and the driver below it.",
     )
-
-
-def several_gpus(results: Results) -> Iterator[Finding]:
-    broken = failed(outcome for outcome in results.outcomes if outcome.rung == "multi-gpu")
-    if not broken:
-        return
-    what = {
-        "all-reduce": "The GPUs compute different sums (all-reduce)",
-        "data-parallel": "DataParallel trains differently from one GPU, although all-reduce is correct",
-    }
-    cause, layer = blamed(results, broken, rung_layer(results, "copy"))
-    yield Finding(
-        "multi-gpu", "warning", cause, layer, what[broken[0].check], quoted(broken),
-        "Train on one GPU. Each GPU was also tested alone.",
-    )  # fmt: skip
 
 
 _WORDS = {

@@ -65,7 +65,6 @@ RUNG_WORDS = {
     "batch-norm": "Batch norm",
     "primitives": "Primitives",
     "train": "Training step",
-    "multi-gpu": "Several GPUs",
 }
 #: Groups of checks (rungs) that also run without PyTorch.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm", "primitives")
