@@ -24,7 +24,6 @@ from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
-from rocmprobe.engine.targets import DRIVERS
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
@@ -67,18 +66,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which directions count",
     )
     add("--rocmprobe-settings", default="default", metavar="SETTINGS", help="default, all, or NAME,..")
-    add(
-        "--rocmprobe-driver",
-        default="auto",
-        choices=("auto", *DRIVERS),
-        help="who calls the libraries",
-    )
-    add(
-        "--rocmprobe-libraries",
-        default="",
-        metavar="PLACE",
-        help="the libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder",
-    )
     add(
         "--rocmprobe-problem",
         action="append",
@@ -223,7 +210,6 @@ def _options(config: pytest.Config) -> RunOptions:
     return RunOptions(
         option.rocmprobe_device, option.rocmprobe_level, option.rocmprobe_purpose, option.rocmprobe_settings,
         tuple(option.rocmprobe_problem), simulate=option.rocmprobe_simulate,
-        driver=option.rocmprobe_driver, libraries=option.rocmprobe_libraries,
     )  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def test_a_known_failure_is_xfail_and_a_pass_is_news() -> None:
         {"native_isa": "gfx1030"}, {"native_isa": None}, {"effective_isa": "gfx1010"},
         {"setting": "vendor-off"}, {"check": "gemm"}, {"dtype": "float32"}, {"direction": "bwd-data"},
         {"problem": "conv2d-fp16-n1-c4-i8x8-k4-f1x1"}, {"problem": "conv1d-fp16-n1-c4-i8-k4-f3x3"},
-        {"problem": None}, {"driver": "capi"},
+        {"problem": None},
     ],
 )  # fmt: skip
 def test_what_a_row_does_not_name_stays_as_it_came(other: dict[str, object]) -> None:

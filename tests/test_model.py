@@ -338,7 +338,7 @@ PLAIN = json.loads(json.dumps(to_json(OUTCOME)))
 @every_row(
     "changed",
     [
-        {}, {"timings": {"fwd": 1, "list": [1, {"a": None}]}}, {"attempts": []}, {"calls": ["a", "b"]},
+        {}, {"timings": {"fwd": 1, "list": [1, {"a": None}]}}, {"attempts": []}, {"evidence": ["a", "b"]},
         {"problem": None}, {"expected": None}, {"unheard_of": 1},
         {"attempts": [{"trial": "t", "state": "pass", "seconds": 1}]},
     ],

@@ -24,11 +24,6 @@ SETTINGS = settings_for("miopen")
 OWN = "conv2d-fp16-n1-c8-i9x9-k8-f3x3"
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 BOTH = ("default", "vendor-off")
-#: Operators of MIOpen that PyTorch has no operator for.
-ONLY_CAPI = (
-    "tensor-op", "tensor-transform", "tensor-copy", "tensor-cast", "tensor-set", "tensor-scale", "bias",
-    "batch-norm-relu",
-)  # fmt: skip
 
 
 def _requests() -> tuple[Request, ...]:
@@ -166,7 +161,7 @@ class TestNeeds:
 
         # Every check has its needs.
         asked = everything(RunOptions(level="standard"))
-        assert {case.check for case in asked} | set(ONLY_CAPI) | {"solver", "soak"} == set(CHECKS)
+        assert {case.check for case in asked} | {"solver", "soak"} == set(CHECKS)
 
         # The CPU stands on nothing of the GPU.
         assert {case.needs for case in everything() if case.setting == "cpu"} == {()}
@@ -377,56 +372,6 @@ class TestStartUp:
         assert {case.direction for case in planned(timing)} == {None}
         found = planned(timing, RunOptions(purpose="inference"))
         assert {case.direction for case in found} == {"fwd"}
-
-
-class TestWithoutTorch:
-    SETTINGS = settings_for("miopen", "all")
-
-    def planned(self, *drivers):
-        target = Device("cuda:0", "miopen", None, drivers)
-        requests = EVERYTHING
-        return [case for each in requests for case in cases(each, target, self.SETTINGS, RunOptions())]
-
-    def test_only_what_the_libraries_answer_is_asked(self):
-        found = self.planned("capi")
-        assert {case.check for case in found} == {
-            "copy", "elementwise", "gemm", "convolution", "batch-norm", "convolution-relu", *ONLY_CAPI,
-        }  # fmt: skip
-        assert {case.driver for case in found} == {"capi"}
-        assert {case.dtype for case in found if case.check == "gemm"} == {
-            "float32", "float16", "bfloat16", "float64",
-        }  # fmt: skip
-        assert {case.problem for case in found if case.problem} == {
-            problem.text for problem in problems("quick", "native")
-        }
-
-    def test_an_operator_of_miopen_is_planned_by_capi_alone_and_a_fused_one_of_pytorch_by_both(self):
-        found = [case for case in self.planned("torch", "capi") if case.check in ONLY_CAPI]
-        assert {(case.driver, case.setting) for case in found} == {("capi", "default")}
-        assert {case.dtype for case in found if case.check == "tensor-cast"} == {"float16", "bfloat16"}
-        by_driver = {
-            driver: {case.dtype for case in self.planned(driver) if case.check == "convolution-relu"}
-            for driver in ("torch", "capi")
-        }
-        assert by_driver["torch"] == by_driver["capi"] == {"float32", "float16"}
-
-    def test_each_driver_stands_on_rungs_of_its_own(self):
-        found = self.planned("torch", "capi")
-        ids = {case.id for case in found}
-        assert len(ids) == len(found)
-        for case in found:
-            assert set(case.needs) <= ids
-            assert {need.split("/")[1] for need in case.needs} <= {case.driver}
-
-        # The other driver changes nothing for torch.
-        assert [each for each in self.planned("torch", "capi") if each.driver == "torch"] == self.planned(
-            "torch"
-        )
-
-        # Every setting is asked whether it trains.
-        found = self.planned("capi")
-        trained = {case.setting for case in found if case.check == "batch-norm"}
-        assert trained == {case.setting for case in found if case.check == "convolution"}
 
 
 class TestLevels:

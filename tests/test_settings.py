@@ -15,7 +15,6 @@ from rocmprobe.backends import BACKENDS
 from rocmprobe.knowledge.settings import (
     Versions,
     all_settings,
-    drivers_of,
     reason_without_effect,
     search_flags,
     settings_for,
@@ -54,7 +53,7 @@ class TestEveryRow:
         setting = row[0]
         for text in (setting.since, setting.until, setting.torch_since, setting.torch_until):
             assert re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", text)
-        assert setting.search in ("", "find", "immediate", "exhaustive", "find-2.0")
+        assert setting.search in ("", "find", "immediate", "exhaustive")
 
         # Find mode goes with find.
         # In immediate mode it does nothing, and under benchmark newer torches override it.
@@ -80,10 +79,8 @@ class TestEveryRow:
 
     @every_row("row", ROWS)
     def test_a_version_within_its_ranges_accepts_every_value(self, row):
-        asks_torch = "torch" in drivers_of(row[0])
         for versions in KNOWN:
-            here = versions if asks_torch else dataclasses.replace(versions, torch=None)
-            why = reason_without_effect(row[0], here)
+            why = reason_without_effect(row[0], versions)
             assert why is None or "does not know this" in why, versions
 
     @every_row("row", ROWS)
@@ -214,7 +211,7 @@ class TestMeaningless:
         ],
     )
     def test_settings_of_miopen_by_version(self, versions, names):
-        settings = settings_for("miopen", "all", versions.torch, ["torch"])
+        settings = settings_for("miopen", "all", versions.torch)
         assert {each.name for each in settings if reason_without_effect(each, versions)} == names
 
     def test_versions_decide_in_whole_minor_releases(self):
@@ -257,27 +254,3 @@ def test_channels_last_reaches_miopen_by_its_variable():
     assert all(row.channels_last for row in rows.values())
     assert rows["miopen"].env == {"PYTORCH_MIOPEN_SUGGEST_NHWC": "1"}
     assert rows["cudnn"].env == rows["onednn"].env == {}
-
-
-class TestDrivers:
-    def test_each_driver_has_settings_of_its_own(self):
-        # Without torch only variables and interfaces mean something.
-        for setting in settings_for("miopen", "all", drivers=["capi"]):
-            assert not setting.bypass
-            assert setting.vendor_library
-            assert setting.device is None
-            assert setting.search in ("find", "immediate", "find-2.0") or not setting.torch
-            assert "capi" in drivers_of(setting)
-
-        # Find 2 is asked without torch alone.
-        names = {driver: {each.name for each in settings_for("miopen", "all", drivers=[driver])}
-                 for driver in ("torch", "capi")}  # fmt: skip
-        assert "find-2.0" in names["capi"] - names["torch"]
-        assert {"bypass", "vendor-off", "cpu", "channels-last"} <= names["torch"] - names["capi"]
-        assert {"default", "immediate", "gemm-only", "as-found"} <= names["capi"] & names["torch"]
-
-        # A name of the other driver is bad input.
-        with pytest.raises(BadInput, match="by the driver capi has no setting 'bypass'"):
-            settings_for("miopen", "bypass", drivers=["capi"])
-        with pytest.raises(BadInput, match=r"miopen has no setting 'find-2\.0'"):
-            settings_for("miopen", "find-2.0", drivers=["torch"])

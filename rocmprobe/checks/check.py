@@ -33,7 +33,7 @@ class Requires:
       dtype, or the first of all if no problem has this dtype.
 
     Checks in ``below``, ``outside`` and ``beside`` must pass in the dependent check's dtype. If the dependent
-    check computes with integers or uses the driver capi, they must pass in float32.
+    check computes with integers, they must pass in float32.
     """
 
     below: tuple[str, ...] = ()
@@ -87,13 +87,11 @@ class FailureText:
 class Check:
     """A kind of test.
 
-    - ``function``: runs the check with torch, or None if only the driver capi (without torch) can run it
+    - ``function``: runs the check
     - ``exclusive``: True if no other check may use the device at the same time
     - ``own_process``: True if each problem or dtype needs a new process
     - ``last``: True if the check runs at the end of a run, because it can freeze the machine
     - ``once``: True if a failure is not retried
-    - ``capi_dtypes``: dtypes for the driver capi, or () for the problem's dtype, or None if capi cannot run
-      the check
     - ``verified``: True if ``--verify`` repeats the check, because the recommendation depends on it
     - ``seconds``: expected duration, without throughput measurements, on a two-core desktop at level quick
     - ``script``: returns the computation that ``rocmprobe repro`` prints for an outcome. The second argument
@@ -105,13 +103,12 @@ class Check:
     name: str
     rung: str
     question: str
-    function: Optional[Callable[[CheckContext], CheckResult]]
+    function: Callable[[CheckContext], CheckResult]
     requires: Requires = Requires()
     exclusive: bool = False
     own_process: bool = False
     last: bool = False
     once: bool = False
-    capi_dtypes: Optional[tuple[str, ...]] = None
     verified: bool = True
     seconds: float = 0.1
     script: Optional[Callable[[Outcome, str], Computation]] = None

@@ -332,7 +332,7 @@ _ANOTHER_CONVOLUTION = Requires(("elementwise",), outside=("gemm",), convolution
 CHECKS = (
     Check(
         "convolution", "conv", "Does convolution give correct results in each direction?",
-        convolution, _CONVOLUTION, capi_dtypes=(), script=script,
+        convolution, _CONVOLUTION, script=script,
     ),
     Check(
         "problem-matrix", "conv", "Is convolution correct for different networks, variants and geometry?",
@@ -340,7 +340,7 @@ CHECKS = (
     ),
     Check(
         "solver", "conv", "Does this solver alone give correct results?", convolution,
-        _CONVOLUTION, capi_dtypes=(), verified=False, script=script,
+        _CONVOLUTION, verified=False, script=script,
     ),
     Check(
         "convolution-kinds", rung="primitives", verified=False,

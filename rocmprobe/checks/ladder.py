@@ -141,17 +141,17 @@ CHECKS = (
         "copy", "copy", "Does the device open, and do copied bytes come back unchanged?", copy,
         # Copy in other dtypes requires copy in float32, so that a device that does not open is not tested
         # again for every dtype.
-        Requires(float32=("copy",)), capi_dtypes=("float32",),
+        Requires(float32=("copy",)),
         script=lambda outcome, library: _COPY,
     ),
     Check(
         "elementwise", "elementwise", "Do PyTorch's own kernels, or HIP's, run and give exact results?",
         lambda context: compare_exactly(context, _ELEMENTWISE), Requires(("copy",)),
-        capi_dtypes=("float32",), script=lambda outcome, library: _ELEMENTWISE,
+        script=lambda outcome, library: _ELEMENTWISE,
     ),
     Check(
         "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give correct results?", gemm,
-        KERNELS, capi_dtypes=("float32", "float16", "bfloat16", "float64"), script=gemm_script,
+        KERNELS, script=gemm_script,
     ),
     Check(
         "im2col", "im2col", "Do unfold and fold move every element to the correct place?",

@@ -203,7 +203,7 @@ CHECKS = (
             _positive,
             {"image": _NORMALIZED, "weight": _CHANNELS, "bias": _CHANNELS, "grad": _NORMALIZED},
         ),
-        call=batch_norm, limits=BATCH_NORM_LIMITS, requires=KERNELS, capi_dtypes=("float32",),
+        call=batch_norm, limits=BATCH_NORM_LIMITS, requires=KERNELS,
         layer=LibraryLayer("batch norm", "batch_norm"),
     ),
     layer_check(
@@ -235,7 +235,7 @@ CHECKS = (
     ),
     _fused_check(
         "convolution-relu", question="Is convolution fused with bias and ReLU correct?",
-        function=convolution_relu, capi_dtypes=("float32", "float16"),
+        function=convolution_relu,
         script=lambda outcome, library: _fused(outcome.dtype, False, library),
     ),
     _fused_check(

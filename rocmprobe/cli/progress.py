@@ -59,7 +59,6 @@ class Progress:
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run.targets) > 1
         self._widest_target = max(map(len, run.devices))
-        self._several_drivers = any(len(target.drivers) > 1 for target in run.targets)
         # The estimated times were measured on a CPU. On a GPU, first calls also compile kernels.
         self._compiles = not run.simulation and any(device != "cpu" for device in run.devices)
         self._workers = 1
@@ -115,14 +114,13 @@ class Progress:
             self._line.stop()
 
     def _print_failure(self, found: Mapping[str, Any], said: str) -> None:
-        key = (found["device"], found["driver"], found["setting"], found["check"], _DIGITS.sub("#", said))
+        key = (found["device"], found["setting"], found["check"], _DIGITS.sub("#", said))
         if key in self._shown:
             return
         self._shown.add(key)
         state = STATES[found["state"]]
         where = " ".join(
             (*([found["device"]] if self._several_devices else []),
-             *([found["driver"]] if self._several_drivers else []),
              found["setting"], found["check"], found["dtype"], found["direction"] or "")
         ).rstrip()  # fmt: skip
         known = "known: " if found["state"] == "xfail" else ""
@@ -239,8 +237,6 @@ class Progress:
             question["setting"].ljust(self._widest_setting), question["check"].ljust(_WIDEST_CHECK),
             (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
         ]  # fmt: skip
-        if self._several_drivers:
-            columns.insert(0, question["driver"].ljust(5))
         if self._several_devices:
             columns.insert(0, question["device"].ljust(self._widest_target))
         line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")

@@ -95,19 +95,6 @@ _advanced = option_group("Advanced")
     help="When to exit 1: for findings to act on, only for unexpected failures, or never.",
 )
 @_advanced(
-    "--driver",
-    type=click.Choice(("auto", "torch", "capi")),
-    default="auto",
-    show_default=True,
-    help="How to call the libraries: through torch, directly, or both (docs/how-it-decides.md).",
-)
-@_advanced(
-    "--libraries",
-    default="",
-    metavar="PLACE",
-    help="The libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder.",
-)
-@_advanced(
     "--python",
     multiple=True,
     metavar="[NAME=]PATH",
@@ -144,7 +131,6 @@ def run_command(
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
       rocmprobe run --shapes shapes.json
-      rocmprobe run --driver capi --libraries /opt/rocm
       rocmprobe run --python stable=~/venvs/torch-2.10 --python nightly=~/venvs/nightly
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
@@ -171,7 +157,7 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted, python, options["libraries"])
+        run.resume(folder, retry_aborted, python)
     else:
         requested = run_options(options)
         others = _interpreters(python, requested, expected)
@@ -204,10 +190,6 @@ def _interpreters(
         raise BadInput("--verify: tests one environment; name only one with --python")
     if options.simulate:
         raise BadInput("--python: a simulated machine has its own torch; leave out --simulate or --python")
-    if options.driver == "capi" or options.libraries:
-        raise BadInput(
-            "--python compares what PyTorch does in each environment; leave out --driver capi and --libraries"
-        )
     found = interpreters(wanted)
     export_paths(found)
     return found

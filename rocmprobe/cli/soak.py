@@ -80,7 +80,7 @@ def soak_command(
     if expected and not simulate:
         same_override(isa_override(expected), os.environ, "soak")
     options = RunOptions(
-        device=_device(device, expected, simulate), settings=f"{name},", only=("soak",), driver="torch",
+        device=_device(device, expected, simulate), settings=f"{name},", only=("soak",),
         minutes=minutes, stop_at=stop_at or 0, simulate=simulate or None, redact=not no_redact,
     )  # fmt: skip
     try:

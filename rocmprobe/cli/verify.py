@@ -10,7 +10,7 @@ from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.engine.options import RunOptions
-from rocmprobe.judge.assessment import assess, driver_of, of_driver
+from rocmprobe.judge.assessment import assess
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.knowledge.expectations import observed
@@ -22,7 +22,7 @@ from rocmprobe.model.results_file import from_json
 #: Checks on which the recommendation does not depend: measurements, and layers that are reported separately.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
 _NOT_WITH_VERIFY = (
-    "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes",
+    "--device", "--level", "--purpose", "--settings", "--problem", "--shapes",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
 #: Cases of ``default`` to skip if the recommended setting does not use the vendor library. Every run tests
@@ -56,8 +56,6 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
         skip=(*_NOT_VERIFIED, *outside, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
         redact=requested.redact,
-        driver=driver_of(expected),
-        libraries=requested.libraries,
         note=requested.note,
     )
 
@@ -95,10 +93,9 @@ def verify(expected: Results, results: Results) -> tuple[bool, str]:
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
-    asked = of_driver(came)
-    dtype, purpose = ordered_dtypes(asked)[0], results.purpose
+    dtype, purpose = ordered_dtypes(came)[0], results.purpose
     setting = next(each for each in results.settings if each.name == name)
-    found = assess(asked, setting, dtype, purpose)
+    found = assess(came, setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in (*found.against, *found.unproven)[:5])
         return False, f"{name} no longer works: {failed or 'no check could run'}"

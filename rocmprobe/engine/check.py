@@ -296,11 +296,11 @@ def _cases(
     chosen = _problems(setting, options, results, own)
 
     def simple(check: str, dtype: str = "float32") -> Iterator[Case]:
-        yield from cases_under(Request(check, dtypes=(dtype,)), target, "torch", setting, options)
+        yield from cases_under(Request(check, dtypes=(dtype,)), target, setting, options)
 
     def convolution(problems: Sequence[Problem]) -> Iterator[Case]:
         request = Request("convolution", problems="native", directions=True)
-        yield from cases_under(request, target, "torch", setting, options, problems)
+        yield from cases_under(request, target, setting, options, problems)
 
     for check in _BELOW:
         yield from simple(check)

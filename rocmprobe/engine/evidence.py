@@ -1,18 +1,16 @@
-"""Evidence for the outcome of a case: exit status, library calls and relevant output."""
+"""Evidence for the outcome of a case: exit status and relevant output."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.model.results import CRASH_CAUSES
 from rocmprobe.text.log import same
 
-#: Maximum number of stored calls. A try makes about fifty, but a library can call itself in a loop.
-_MOST_CALLS = 400
 #: Maximum number of lines of each kind, e.g. of the exception and of the end of the output.
 _MOST_LINES = 15
 #: Maximum number of frames of a stack. Only the innermost frames are returned.
@@ -101,53 +99,3 @@ def _counter(path: Path) -> Optional[int]:
     except (OSError, ValueError):
         pass
     return None
-
-
-class Calls:
-    """The library calls of one case with the returned statuses. Equal successive calls are merged."""
-
-    def __init__(self) -> None:
-        self._done: list[tuple[str, int]] = []
-        self._running: Optional[str] = None
-        self._left_out = 0
-        self._ended = False
-
-    def end(self) -> None:
-        """Ignore calls that complete from now on. A running call is still shown."""
-        self._ended = True
-
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Add a call. ``event["number"]`` is the returned status, or None when the call starts."""
-        function, number = str(event["function"]), event["number"]
-        if number is None:
-            self._running = function
-            return
-        self._running = None
-        if self._ended:
-            return
-        text = f"{function}: {event['name']} ({number})"
-        if self._done and self._done[-1][0] == text:
-            self._done[-1] = (text, self._done[-1][1] + 1)
-        elif len(self._done) < _MOST_CALLS:
-            self._done.append((text, 1))
-        else:
-            self._left_out += 1
-
-    @property
-    def last(self) -> Optional[str]:
-        """The running function, or the last call and its status."""
-        return self._running or (self._done[-1][0] if self._done else None)
-
-    @property
-    def where(self) -> str:
-        """The text ", in FUNCTION" while a function runs, else ""."""
-        return f", in {self._running}" if self._running else ""
-
-    def as_lines(self) -> tuple[str, ...]:
-        """Return the calls as lines of text."""
-        lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
-        if self._left_out:
-            lines.append(f"[{self._left_out} calls left out]")
-        if self._running:
-            lines.append(f"{self._running}: did not return")
-        return tuple(lines)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Optional
 
@@ -31,8 +30,6 @@ class RunOptions:
     skip: tuple[str, ...] = ()
     simulate: Optional[str] = None
     redact: bool = True
-    driver: Annotated[str, Rule("enum", ("auto", "torch", "capi"))] = "auto"
-    libraries: str = ""
     note: str = ""
     shapes: Optional[Shapes] = None
     minutes: float = 0
@@ -51,14 +48,12 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class WrittenTarget:
-    """A tested device in ``results.json``. ``libraries`` are the files that the driver ``capi`` loads."""
+    """A tested device in ``results.json``."""
 
     device: str
     backend: str
     gpu: Optional[str] = None
     in_processor: bool = False
-    drivers: list[str] = field(default_factory=list)
-    libraries: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

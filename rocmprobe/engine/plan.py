@@ -11,7 +11,6 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.layers import NAME as BY_LAYER
-from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.knowledge.solvers import by_name
 from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
@@ -43,17 +42,14 @@ def cases(
     """Yield the cases of ``request`` on one device."""
     if not _requested_at(request, options):
         return
-    for driver in target.drivers:
-        requested = _for_capi(request) if driver == "capi" else _for_torch(request)
-        for setting in settings:
-            if driver in drivers_of(setting) and _concerns(requested, setting, options):
-                yield from cases_under(requested, target, driver, setting, options)
+    for setting in settings:
+        if _concerns(request, setting, options):
+            yield from cases_under(request, target, setting, options)
 
 
 def cases_under(
     request: Request,
     target: Device,
-    driver: str,
     setting: Setting,
     options: RunOptions,
     chosen: Optional[Sequence[Problem]] = None,
@@ -63,7 +59,7 @@ def cases_under(
     ``chosen`` replaces the problems of the request, and must have the memory format and dtype of ``setting``.
     """
     native = native_problems(options, setting) if chosen is None else chosen
-    form = Case(target.device, driver, setting.name, request.check, "")
+    form = Case(target.device, "torch", setting.name, request.check, "")
     for case in _under(request, form, target, setting, options, chosen):
         yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 
@@ -153,23 +149,6 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
-def _for_capi(request: Request) -> Request:
-    dtypes = CHECKS[request.check].capi_dtypes
-    if dtypes is None:
-        return replace(request, settings=())
-    # With torch, the training step tests batch norm under every setting, but capi cannot run a training step.
-    every = request.check == "batch-norm" and "default" in request.settings
-    return replace(
-        request,
-        settings=("every",) if every else request.settings,
-        dtypes=dtypes or request.dtypes,
-    )
-
-
-def _for_torch(request: Request) -> Request:
-    return replace(request, settings=()) if CHECKS[request.check].function is None else request
-
-
 def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     if setting.solver:
         return "forced" in request.settings
@@ -244,9 +223,8 @@ def _needs(
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # The required checks do not test integers, and capi tests copy and elementwise only in float32. So
-    # depend on the float32 case.
-    dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
+    # The required checks do not test integers, so depend on the float32 case.
+    dtype = "float32" if case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
         return replace(case, setting=of, check=check, dtype=its_dtype, problem=None, direction=None).id

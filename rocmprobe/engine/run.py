@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe import __version__
-from rocmprobe.backends.capi import ORIGINS
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
-from rocmprobe.engine import libraries
 from rocmprobe.engine.interpreters import Interpreter, export_paths, found_again, interpreters
 from rocmprobe.engine.journal import (
     NAME,
@@ -38,7 +36,7 @@ from rocmprobe.engine.lease import lock_until_exit
 from rocmprobe.engine.options import RunOptions, WrittenTarget
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.session import without_trial
-from rocmprobe.engine.targets import Device, find_targets, targets_of
+from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor
@@ -86,21 +84,15 @@ def begin(
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
         parse_problem(text)
-    _name_libraries(options.libraries)
     machine = detect(python=interpreter.imports) if interpreter else detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
         options = replace(options, problems=options.problems or simulation.problems)
-        if options.driver == "capi" or options.libraries:
-            raise BadInput(
-                "--simulate: a simulated machine has no libraries to call; leave out --driver capi"
-            )
         find_targets("cpu", machine)  # The simulation computes with this torch, so torch must be installed.
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
-    driver = "torch" if simulation or interpreter else options.driver
-    targets, machine = targets_of(options.device, driver, options.libraries, machine)
+    targets = find_targets(options.device, machine)
     torch: Optional[str] = machine.value("torch.version")
     settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
     started = now()
@@ -187,7 +179,7 @@ def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
     """Return the requested settings. Without ``verified``, add one setting per solver of MIOpen."""
-    rows = settings_for(target.backend, wanted, torch, target.drivers)
+    rows = settings_for(target.backend, wanted, torch)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
     if target.backend != "miopen":
@@ -203,32 +195,20 @@ def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpret
     return Interpreter(interpreter.name, interpreter.python)
 
 
-def _name_libraries(wanted: str) -> None:
-    if wanted and wanted not in ORIGINS:
-        os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
-
-
-def resume(
-    folder: Path, retry_aborted: bool, pythons: Sequence[str] = (), wanted_libraries: str = ""
-) -> None:
+def resume(folder: Path, retry_aborted: bool, pythons: Sequence[str] = ()) -> None:
     """Resume the run in ``folder``, or each incomplete run of a joined run.
 
-    Cases that were running become ``aborted``, or run again with ``retry_aborted``. ``pythons`` and
-    ``wanted_libraries`` are the options ``--python`` and ``--libraries``. Raise BadInput if the run cannot be
-    resumed, e.g. because it is still active.
+    Cases that were running become ``aborted``, or run again with ``retry_aborted``. ``pythons`` are
+    the values of ``--python``. Raise BadInput if the run cannot be resumed, e.g. because it is still active.
     """
     if pythons:
         export_paths(interpreters(pythons))
-    _name_libraries(wanted_libraries)
     for each in unfinished(folder) if members(folder) else (folder,):
         _resume(each, retry_aborted)
 
 
 def _resume(folder: Path, retry_aborted: bool) -> None:
     run = run_of(folder)
-    for target in run.targets:
-        if target.place:
-            libraries.resolve_redacted(target.place)
     if run.interpreter:
         found_again(run.interpreter.name, run.interpreter.python)
     try:
@@ -350,11 +330,8 @@ def baseline(folder: Path) -> Optional[Baseline]:
 
 
 def _written(target: Device) -> WrittenTarget:
-    gpu, place = target.gpu or Gpu(), target.place
-    return WrittenTarget(
-        target.device, target.backend, gpu.name.value, in_processor(gpu), list(target.drivers),
-        place.files if place else {},
-    )  # fmt: skip
+    gpu = target.gpu or Gpu()
+    return WrittenTarget(target.device, target.backend, gpu.name.value, in_processor(gpu))
 
 
 def now() -> str:

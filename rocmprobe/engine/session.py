@@ -281,8 +281,7 @@ class Session:
 def start_server(folder: Path) -> None:
     """Start the fork server early, so that it imports torch while pytest starts."""
     run = run_of(folder)
-    if any("torch" in target.drivers for target in run.targets):
-        start_fork_server(_launch(run.interpreter))
+    start_fork_server(_launch(run.interpreter))
 
 
 def _launch(interpreter: Optional[Interpreter]) -> Launch:

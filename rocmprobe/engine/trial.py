@@ -20,7 +20,6 @@ from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.evidence import (
-    Calls,
     crash_cause,
     describe_exit,
     evidence_of,
@@ -36,7 +35,6 @@ from rocmprobe.engine.launch import (
     kernels_folder,
     must_spawn,
 )
-from rocmprobe.engine.libraries import resolve_redacted, with_folder
 from rocmprobe.engine.options import Budgets
 from rocmprobe.engine.soaking import SoakWatch, of_machine, of_simulation
 from rocmprobe.engine.targets import Device
@@ -72,14 +70,12 @@ class _Reply:
     activity: Optional[str] = None
     log: str = ""
     ending: dict[str, Any] = field(default_factory=dict)
-    calls: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
         return str(self.answers[-1]["state"])
 
 
-_BY_TORCH = Calls()
 _READY = _Reply([])
 
 
@@ -92,7 +88,6 @@ class _Live:
     started: float = field(default_factory=time.monotonic)
     library: Optional[str] = None
     mapped: dict[str, list[str]] = field(default_factory=dict)
-    calls: Calls = field(default_factory=Calls)
     last_event: Optional[str] = None
     settled: Optional[dict[str, Any]] = None
     oom_kills: dict[str, int] = field(default_factory=oom_kills)
@@ -144,9 +139,6 @@ class Trials:
         self._journal = journal
         self._live: Optional[_Live] = None
         self._folder = own_folder()
-        self._places = {
-            key: resolve_redacted(target.place) for key, target in targets.items() if target.place
-        }
         self._guardian = guardian()
         self._guardian.remove(self._folder)
 
@@ -257,7 +249,7 @@ class Trials:
         if reply is _READY:
             child.mark()
             if self._live:
-                self._live.calls, self._live.settled = Calls(), None
+                self._live.settled = None
             child.send(to_json(case))
             reply = self._await_answer(child, "prepare")
         if reply.over:
@@ -288,11 +280,7 @@ class Trials:
         if self._simulated:
             # Do not store the speed of this machine's CPU as the speed of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
-        # Start capi in a new process, because torch in the fork server can have loaded another copy of HIP.
-        place = self._places[case.device] if case.driver == "capi" else None
-        if place:
-            environ = with_folder(place, environ)
-        spawn = self._spawn or place is not None or must_spawn(setting)
+        spawn = self._spawn or must_spawn(setting)
         environ.update(self._launch.variables)
         child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, self._launch)
         self._guardian.watch(child.pid)
@@ -310,8 +298,7 @@ class Trials:
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb,
                 "simulated": self._simulated, "environ": environ, "threads": threads,
-                "first": to_json(case), "place": to_json(place) if place else None,
-                "soak": self._budgets.soak,
+                "first": to_json(case), "soak": self._budgets.soak,
             }
         )  # fmt: skip
         return child
@@ -338,10 +325,6 @@ class Trials:
                 continue
             live.mapped.update(event.get("mapped") or {})
             live.library = event.get("library") or live.library
-            if event["event"] == "call":
-                live.calls.add(event)
-                live.last_event = live.calls.last
-                continue
             if event["event"] == "progress":
                 if self._watch and not self._watch.take(event["progress"]):
                     child.send(STOP)
@@ -352,12 +335,6 @@ class Trials:
                 continue
             if event["event"] == "settled":
                 live.settled = event["answer"]
-                continue
-            if event["event"] == "attempt":
-                live.calls = Calls()
-                continue
-            if event["event"] == "attempted":
-                live.calls.end()
                 continue
             live.last_event = event["event"]
             if event["event"] == "phase":
@@ -371,9 +348,7 @@ class Trials:
                 )
             elif event["event"] == "answer":
                 log = child.since_mark.text()
-                return _Reply(
-                    event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.as_lines()
-                )
+                return _Reply(event["attempts"], event["poisoned"], phase, log=log)
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
         case = self._live.case.id if self._live else ""
@@ -396,19 +371,14 @@ class Trials:
 
     def _crashed(self, child: Child, phase: str) -> _Reply:
         exit_status = child.exit(self._budgets.teardown)
-        ended, calls = self._ending(exit_status, phase), self._calls()
-        importing = "while importing torch" if calls is _BY_TORCH else "at its start"
-        where = importing if phase == "start" else f"in phase {phase}{calls.where}"
+        ended = self._ending(exit_status, phase)
+        where = "while importing torch" if phase == "start" else f"in phase {phase}"
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
         crash = _answer("crash", message, crash_cause(exit_status, oom_killed))
         answer = self._answer_before_yardstick(crash, phase)
         self._record(exit_status)
-        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.as_lines())
-
-    def _calls(self) -> Calls:
-        live = self._live
-        return live.calls if live and live.case.driver == "capi" else _BY_TORCH
+        return _Reply([answer], True, phase, None, child.since_mark.text(), ended)
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
         live = self._live
@@ -423,13 +393,13 @@ class Trials:
         child.dump_stacks()
         log = child.since_mark.text()
         exit_status = child.kill()
-        ended, calls = self._ending(exit_status, phase), self._calls()
-        message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
+        ended = self._ending(exit_status, phase)
+        message = f"no answer in {budget:g} s in phase {phase}, {doing}"
         answer = self._answer_before_yardstick(
             {**_answer("hang", message, "timeout"), "evidence": stuck}, phase
         )
         self._record(exit_status)
-        return _Reply([answer], True, phase, doing, log, ended, calls.as_lines())
+        return _Reply([answer], True, phase, doing, log, ended)
 
     def _end_child(self, at_once: bool = False) -> None:
         if self._live:
@@ -455,8 +425,7 @@ class Trials:
 
     def _device_answers(self, case: Case) -> bool:
         """Return True if a small check in a new child shows that the device still responds."""
-        check = "copy" if case.driver == "capi" else "elementwise"
-        canary = Case(case.device, case.driver, "default", check, "float32")
+        canary = Case(case.device, case.driver, "default", "elementwise", "float32")
         before = self._journal.find(canary.id)
         answered_before = before is not None and before.works
         for _ in range(2):
@@ -514,7 +483,7 @@ class Trials:
             ),
             solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
+            ending=reply.ending, evidence=tuple(evidence),
         )  # fmt: skip
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any, Optional
 
 from rocmprobe.checks import CHECKS, CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.judge.noise import time_of
-from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.model.results import (
     DIRECTIONS,
     NATIVE,
@@ -20,7 +19,7 @@ from rocmprobe.model.results import (
     Setting,
 )  # fmt: skip
 
-#: Checks that show whether a network trains. Without PyTorch, only the check batch-norm runs.
+#: Checks that show whether a network trains.
 TRAINING = ("training-step", "batch-norm")
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 #: Name of the setting with the user's own environment. A finding has the same id: its tests fail in the
@@ -53,29 +52,6 @@ class Assessment:
     def stable(self) -> bool:
         """False if a repeated convolution gave different bits, else True."""
         return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
-
-
-def driver_of(results: Results) -> str:
-    """Return "capi" if only capi was tested, else "torch"."""
-    drivers = {outcome.driver for outcome in results.outcomes}
-    return "capi" if drivers == {"capi"} else "torch"
-
-
-def of_driver(results: Results) -> Results:
-    """Return ``results`` with only the outcomes of one driver, see ``driver_of``.
-
-    Also keep the outcomes of checks that only capi runs. Drop settings that torch does not support, even
-    if the driver is "capi".
-    """
-    driver = driver_of(results)
-    only_capi = {name for name, check in CHECKS.items() if check.function is None}
-    return replace(
-        results,
-        outcomes=tuple(
-            outcome for outcome in results.outcomes if outcome.driver == driver or outcome.check in only_capi
-        ),
-        settings=tuple(setting for setting in results.settings if "torch" in drivers_of(setting)),
-    )
 
 
 def device_of(results: Results) -> Optional[str]:
@@ -226,11 +202,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
         outcome.check in ("training-step", "gradients")
         # Mixed precision also trains in float32.
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
-        or (
-            # With capi, MIOpen computes batch norm under every setting, so batch norm cannot show which
-            # setting works.
-            (outcome.check, outcome.driver) == ("batch-norm", "torch") and outcome.dtype in ("float32", dtype)
-        )
+        or (outcome.check == "batch-norm" and outcome.dtype in ("float32", dtype))
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)
     )
 

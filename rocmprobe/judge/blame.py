@@ -8,7 +8,7 @@ from typing import Optional
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
-from rocmprobe.judge.assessment import driver_of, failed
+from rocmprobe.judge.assessment import failed
 from rocmprobe.knowledge import causes
 from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
@@ -69,8 +69,7 @@ def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> st
 def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
     facts = Facts()
     if outcomes:
-        # The driver capi can call libraries that torch does not use, so torch's targets prove nothing.
-        held = machine.value("torch.targets") if outcomes[0].driver == "torch" else None
+        held = machine.value("torch.targets")
         facts = Facts(
             true_gfx=outcomes[0].native_isa,
             effective_gfx=outcomes[0].effective_isa,
@@ -88,8 +87,6 @@ def blamed(
     under another setting.
     """
     named = signature(results, outcomes)
-    if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
-        return "arch-not-in-rocm-lib", layer
     if named:
         return named[0], named[1] or layer
     kinds = {outcome.cause for outcome in outcomes}
@@ -118,6 +115,4 @@ def search_layer(results: Results) -> str:
 
 def rung_layer(results: Results, rung: str) -> str:
     """Return the software layer that is probably at fault if checks of the group ``rung`` fail."""
-    if rung == "elementwise" and driver_of(results) == "capi":
-        return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.judge.assessment import device_of, of_driver
+from rocmprobe.judge.assessment import device_of
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.judge.recommendation.speed import Speed, speed, too_noisy
 from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Results, Setting
@@ -65,7 +65,7 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
         ]
     if not outcomes:
         return Speed({}, {}, 1.0)
-    dtype = ordered_dtypes(of_driver(chosen[0]))[0]
+    dtype = ordered_dtypes(chosen[0])[0]
     purpose = chosen[0].purpose
     every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
     found = speed(every, settings, dtype, purpose)

@@ -67,7 +67,7 @@ class Expectation:
             and (not self.directions or outcome.direction in self.directions)
             and fnmatchcase(problem, self.problem)
             and all(
-                not wanted or _satisfied(wanted, _version(machine, name, outcome.driver))
+                not wanted or _satisfied(wanted, _version(machine, name))
                 for name, wanted in zip(_VERSIONS, (self.rocm, self.miopen, self.torch))
             )
         )
@@ -81,16 +81,14 @@ def _bare(isa: Optional[str]) -> str:
     return (isa or "").partition(":")[0]
 
 
-def _version(machine: Machine, of: str, driver: str) -> str:
+def _version(machine: Machine, of: str) -> str:
     """Return the version of ROCm, torch or MIOpen that a case used, or "" if unknown."""
     if of == "torch":
-        return str(machine.value("torch.version") or "") if driver == "torch" else ""
+        return str(machine.value("torch.version") or "")
     if of == "miopen":
-        direct = machine.value("capi.miopen") if driver == "capi" else None
-        return str(direct or machine.value("miopen.version") or "")
-    bundled = machine.value("torch.hip") if driver == "torch" else None
+        return str(machine.value("miopen.version") or "")
     # The third number of HIP's version counts builds.
-    numbers = re.match(r"\d+\.\d+", str(bundled or machine.value("rocm.version") or ""))
+    numbers = re.match(r"\d+\.\d+", str(machine.value("torch.hip") or machine.value("rocm.version") or ""))
     return numbers[0] if numbers else ""
 
 

@@ -89,33 +89,13 @@ def searches() -> Sequence[Search]:
     return [Search(**row) for row in table("settings")["search"]]
 
 
-def drivers_of(setting: Setting) -> tuple[str, ...]:
-    """Return the drivers, "torch" or "capi", under which a setting has an effect."""
-    if setting.search == "find-2.0":
-        return ("capi",)
-    flags = setting.torch and setting.search not in ("find", "immediate")
-    by_torch = setting.bypass or not setting.vendor_library or setting.device or setting.changes_problems
-    if flags or by_torch or setting.by_layer or setting.by_name:
-        return ("torch",)
-    return ("torch", "capi")
-
-
-def settings_for(
-    backend: str,
-    wanted: str = "default",
-    torch: Optional[str] = None,
-    drivers: Sequence[str] = ("torch", "capi"),
-) -> tuple[Setting, ...]:
-    """Return the settings of ``backend`` that one of ``drivers`` supports.
+def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = None) -> tuple[Setting, ...]:
+    """Return the settings of ``backend``.
 
     ``wanted`` is "default", "all", or names of settings separated by commas. The setting ``default`` is
     always included. Raise BadInput for an unknown name.
     """
-    rows = [
-        row
-        for row in _rows()
-        if backend in row["backends"] and not set(drivers).isdisjoint(drivers_of(_setting(row, torch)))
-    ]
+    rows = [row for row in _rows() if backend in row["backends"]]
     if wanted == "default":
         return tuple(_setting(row, torch) for row in rows if row["set"] == "default")
     if wanted == "all":
@@ -124,9 +104,8 @@ def settings_for(
     known = [row["name"] for row in rows]
     for name in names:
         if name not in known:
-            by = f" by the driver {drivers[0]}" if len(drivers) == 1 and drivers[0] != "torch" else ""
             near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
-            raise BadInput(f"--settings: {backend}{by} has no setting {name!r}{near}")
+            raise BadInput(f"--settings: {backend} has no setting {name!r}{near}")
     return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
 
 

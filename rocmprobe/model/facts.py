@@ -70,10 +70,10 @@ class TorchDevice(TypedDict, total=False):
 
 # Names of facts, grouped by the type of their values.
 TextFact = Literal[
-    "amdgpu.origin", "amdgpu.version", "capi.hip", "capi.miopen", "capi.place", "capi.rocblas",
-    "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip", "deep.version",
-    "dmesg.driver", "hip.version", "hipblaslt.path", "kernel.release", "kfd.device", "miopen.db_path",
-    "miopen.version", "miopen.version_expected", "miopen.version_told", "os.id",
+    "amdgpu.origin", "amdgpu.version", "container.kind", "container.wsl", "cpu.name", "deep.cuda",
+    "deep.error", "deep.hip", "deep.version", "dmesg.driver", "hip.version", "hipblaslt.path",
+    "kernel.release", "kfd.device", "miopen.db_path", "miopen.version", "miopen.version_expected",
+    "miopen.version_told", "os.id",
     "os.name", "os.version", "python.version", "rocblas.path", "rocm.version", "simulation.times",
     "simulation.torch",
     "torch.build", "torch.cuda", "torch.hip", "torch.kind", "torch.path", "torch.python_tag",
@@ -87,7 +87,7 @@ FlagFact = Literal[
     "deep.available", "wsl.dxcore", "wsl.dxg",
 ]  # fmt: skip
 NamesFact = Literal[
-    "access.groups", "access.groups_needed", "amdgpu.dkms", "capi.devices", "deep.arch_list",
+    "access.groups", "access.groups_needed", "amdgpu.dkms", "deep.arch_list",
     "dmesg.kfd_added", "dmesg.kfd_skipped", "hipblaslt.targets", "kernel.parameters", "kfd.refused",
     "kfd.unlisted", "rocblas.targets", "rocminfo.gpus", "torch.targets", "wsl.librocdxg",
     "wsl.takes",
@@ -101,7 +101,7 @@ FolderFact = Literal[
     "miopen.kernel_cache", "miopen.user_db",
 ]  # fmt: skip
 OtherFact = Literal[
-    "access.nodes", "caches.inductor", "caches.triton", "capi.mapped", "cpu.quota",
+    "access.nodes", "caches.inductor", "caches.triton", "cpu.quota",
     "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",
     "rocm.libraries",
 ]  # fmt: skip
@@ -118,7 +118,7 @@ FACTS: Mapping[str, Any] = {
     **dict.fromkeys(get_args(NamesFact), _NAMES),
     **dict.fromkeys(get_args(ByNameFact), dict[str, Optional[str]]),
     **dict.fromkeys(get_args(FolderFact), CacheFolder),
-    **dict.fromkeys(("capi.mapped", "rocm.libraries"), dict[str, _NAMES]),
+    "rocm.libraries": dict[str, _NAMES],
     "access.nodes": list[dict[str, Any]],
     **dict.fromkeys(("caches.inductor", "caches.triton"), CompiledCache),
     "miopen.user_files": list[UserFile],

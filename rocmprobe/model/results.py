@@ -156,8 +156,7 @@ class Setting:
     - ``since``, ``until``: first and last version of the vendor library in which the setting has an effect
     - ``torch_since``, ``torch_until``: first and last version of PyTorch in which the setting has an effect
     - ``isa``: regular expression for the native ISAs on which the setting has an effect
-    - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
-      default)
+    - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", or "" for the default)
     - ``derived``: True if variables or layers are chosen from the run's results
     - ``solver``: solver that the solver sweep forces
     - ``pytorch_layers``: layers that PyTorch's own kernels compute, as keywords of
@@ -252,7 +251,6 @@ class Outcome:
       lack of memory.
     - ``workspace_bytes``: memory that the solver needs in addition to the tensors
     - ``find_db``: "hit" or "miss" of MIOpen's find database
-    - ``calls``: library calls of the driver ``capi`` in the last attempt, with status
     - ``conditions``: clocks, temperatures and power "before" and "after" a measurement, keyed by the names of
       ``telemetry.CONDITIONS``
     """
@@ -283,7 +281,6 @@ class Outcome:
     algorithm: Optional[str] = None
     workspace_bytes: Optional[Count] = None
     find_db: Optional[Annotated[str, Rule("enum", ("hit", "miss"))]] = None
-    calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocmprobe.judge.assessment import AS_FOUND, driver_of
+from rocmprobe.judge.assessment import AS_FOUND
 from rocmprobe.judge.blame import library
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.model.results import Results
@@ -30,8 +30,6 @@ def headline(results: Results) -> str:
         "not-judged": "Too little was tested to recommend a configuration.",
         "gpu-not-tested": "The GPU was not tested.",
     }
-    if found.verdict == "native" and driver_of(results) == "capi":
-        return f"Convolution works in {name} itself. PyTorch was not tested."
     if found.verdict == "native" and _something_to_set(results):
         return f"Convolution works in {name}. Use the configuration below."
     if found.verdict == "bypass" and _native_fails(results):

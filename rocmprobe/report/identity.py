@@ -19,8 +19,7 @@ TRIED_ON = (
 _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
     ("Kernel", ("kernel.release",)),
     ("ROCm", ("rocm.version", "hip.version")),
-    ("HIP", ("capi.hip",)),
-    ("MIOpen", ("miopen.version", "capi.miopen")),
+    ("MIOpen", ("miopen.version",)),
     ("PyTorch", ("torch.version",)),
     ("System", ("os.name",)),
     ("CPU", ("cpu.name",)),

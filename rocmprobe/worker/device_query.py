@@ -1,12 +1,6 @@
-"""Program that queries torch or HIP for versions and devices, because a query can crash or hang.
+"""Program that queries torch for versions and devices, because a query can crash or hang.
 
-Usage: ``python -m rocmprobe.worker.device_query`` with one of these arguments:
-
-- ``torch``
-- ``hip HIP [MIOPEN] [ROCBLAS]`` (paths of libraries)
-
-After each query, the program prints the JSON line ``[name, value, error]``. For HIP, the program also prints
-``["call", FUNCTION]`` when a call starts.
+After each query, ``python -m rocmprobe.worker.device_query`` prints the JSON line ``[name, value, error]``.
 """
 
 from __future__ import annotations
@@ -16,18 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rocmprobe.backends.capi import (
-    LIBRARIES,
-    Call,
-    CallFailed,
-    Hip,
-    LoadFailed,
-    MiopenLibrary,
-    NotAvailable,
-    Rocblas,
-)
 from rocmprobe.lifetime import die_with_parent
-from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 
 #: Properties of a device in some or all versions of torch, without properties that identify an owner's
@@ -94,43 +77,6 @@ def _properties(torch: Any, index: int) -> dict[str, Any]:
     return {name: getattr(found, name) for name in PROPERTIES if hasattr(found, name)}
 
 
-def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
-    """Print a line with name, value and error for HIP's devices and for the version of each library."""
-    try:
-        hip = Hip(hip_path, _observe)
-    except LoadFailed as error:
-        _emit("devices", None, str(error))
-        return
-    count = _query_library("count", hip.device_count)
-    _query_library("devices", lambda: [_device(hip, number) for number in range(count or 0)])
-    _query_library("hip", hip.runtime_version)
-    if rocblas_path:
-        _query_library("rocblas", lambda: Rocblas(rocblas_path, _observe).version())
-    if miopen_path:
-        _query_library("miopen", lambda: MiopenLibrary(miopen_path, _observe).version())
-    _emit("mapped", mapped(LIBRARIES), "")
-
-
-def _query_library(question: str, answer: Callable[[], Any]) -> Any:
-    try:
-        value = answer()
-    except (CallFailed, LoadFailed, NotAvailable) as error:
-        _emit(question, None, str(error))
-        return None
-    _emit(question, value, "")
-    return value
-
-
-def _device(hip: Hip, number: int) -> dict[str, Any]:
-    hip.set_device(number)
-    return {"arch": hip.arch_name(number), "name": hip.device_name(number), "bytes": hip.memory()[1]}
-
-
-def _observe(call: Call) -> None:
-    if call.number is None:
-        _emit("call", call.function)
-
-
 def _emit(*line: Any) -> None:
     # Begin a new line, because a library may have written half a line before. default=str is for
     # torch.__version__, which is a subclass of str.
@@ -140,7 +86,4 @@ def _emit(*line: Any) -> None:
 
 if __name__ == "__main__":
     die_with_parent()
-    if sys.argv[1] == "torch":
-        query_torch()
-    else:
-        query_hip(*sys.argv[2:])
+    query_torch()

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
-from rocmprobe.backends.capi import Place
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult, Soak
@@ -48,7 +47,6 @@ class Spec:
     - ``sweep_mb``: memory in MiB that the search for the largest batch can fill
     - ``simulated``: a ``SimulatedMachine`` as JSON
     - ``first``: case for which the child is started
-    - ``place``: libraries of the driver ``capi``, or None for the driver ``torch``
     - ``threads``: number of CPU threads for kernels, or 0 for torch's default
     - ``soak``: duration of a soak in seconds
     """
@@ -61,7 +59,6 @@ class Spec:
     simulated: Optional[dict[str, Any]] = None
     environ: dict[str, str] = field(default_factory=dict)
     first: Optional[Case] = None
-    place: Optional[Place] = None
     threads: int = 0
     soak: float = 60.0
 
@@ -166,10 +163,6 @@ def serve(commands: int, events: int) -> None:
 
 
 def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver:
-    if spec.place is not None:
-        from rocmprobe.worker.capi_driver import CapiDriver
-
-        return CapiDriver(spec, spec.place, emit)
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 

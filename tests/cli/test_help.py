@@ -34,7 +34,7 @@ def test_commands_that_are_not_there_and_those_of_no_group_are_no_error() -> Non
 
 
 @pytest.mark.parametrize(("name", "group", "option"), [
-    ("run", "Advanced", "--driver"), ("run", "What to test", "--settings"), ("run", "CI", "--baseline"),
+    ("run", "Advanced", "--no-redact"), ("run", "What to test", "--settings"), ("run", "CI", "--baseline"),
 ])  # fmt: skip
 def test_options_are_in_groups(name: str, group: str, option: str) -> None:
     section = re.split(r"\n(?=\S)", shown(name, "--help").partition(f"\n{group}:")[2])[0]

@@ -57,7 +57,7 @@ def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Pa
     (alone,) = interpreters([str(pythons / "alone")])
     command = launch_of(alone.python)
     ended = subprocess.run(
-        command.command("rocmprobe.worker.device_query", "torch"),
+        command.command("rocmprobe.worker.device_query"),
         env=environment(command.variables), capture_output=True, text=True, check=True,
     )  # fmt: skip
     answers = dict(json.loads(line)[:2] for line in ended.stdout.splitlines() if line)

@@ -91,13 +91,6 @@ class TestNotCovered:
             "the GPU itself: the machine was simulated",
         )
 
-        # The library alone.
-        results = run()
-        alone = tuple(dataclasses.replace(each, driver="capi") for each in results.outcomes)
-        assert "PyTorch: the library was tested without it" in left_out(
-            dataclasses.replace(results, outcomes=alone)
-        )
-
 
 def nothing_safe(changes, **fields):
     told = recommend(run(changes, **fields))

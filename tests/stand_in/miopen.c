@@ -1,5 +1,5 @@
-/* Stands in for libMIOpen 3.4; -DWITHOUT_FIND2, -DWITHOUT_IMMEDIATE and -DWITHOUT_INTERNALS leave
- * symbols out as other releases and builds do. */
+/* Stands in for libMIOpen 3.4; -DWITHOUT_FIND2 and -DWITHOUT_IMMEDIATE leave symbols
+ * out as other releases and builds do. */
 
 #include "common.h"
 #include "solvers.h"
@@ -326,6 +326,3 @@ int miopenRunSolution(void *handle, struct solution *s, size_t count, const stru
                     told_wrong("miopenRunSolution") ? told_wrong("miopenRunSolution") : wrong_numbers(s->solver));
 }
 #endif
-
-#include "batch_norm.h"
-#include "operators.h"

@@ -34,7 +34,7 @@ def query_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str
     - ``deep.library``: the version of MIOpen or cuDNN
     - ``deep.error``: exists if the child or the import of torch failed
     """
-    command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
+    command = [sys.executable, "-m", "rocmprobe.worker.device_query"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
     answers = dict(_answers(ended.out))
     failure = answers["import"].source if "import" in answers else _failure(ended)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rocmprobe.judge.assessment import (
     Assessment,
     convolutions_pass,
-    driver_of,
     dtypes,
     failed,
     failed_convolutions,
@@ -111,9 +110,7 @@ def _alone(results: Results, dtype: str, settings: list[Assessment], default: As
         "native-convolution", "error", cause, layer,
         f"{_failure(dtype, name, settings)}; whether it works without {name} was not tested",
         _evidence(default),
-        "Install a ROCm build of torch and run again: only PyTorch can compute without the library."
-        if driver_of(results) == "capi"
-        else "Run with the default set of settings, and see the tests of the lower layers.",
+        "Run with the default set of settings, and see the tests of the lower layers.",
     )  # fmt: skip
 
 

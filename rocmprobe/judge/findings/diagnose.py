@@ -15,13 +15,11 @@ from rocmprobe.judge.assessment import (
     case_key,
     concerns_convolution,
     failed,
-    of_driver,
     quoted,
 )
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer, search_layer
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
-from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_sizes
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
@@ -49,7 +47,7 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Return every finding of ``results``, the most severe first."""
     rules = (
-        *MACHINE_RULES, disagreement, two_copies, other_isa, _aborted, _wedged, _probe_errors, _teardown,
+        *MACHINE_RULES, _two_copies, _aborted, _wedged, _probe_errors, _teardown,
         _partial, stability, telemetry_findings,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
@@ -58,9 +56,8 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
         faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, _channels_last_step,
         models, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
-    ours = of_driver(results)
-    of_torch = tuple(_torch_unusable(ours))
-    judged = of_torch or confirmed((finding for rule in of_one for finding in rule(ours)), results)
+    unusable = tuple(_torch_unusable(results))
+    judged = unusable or tuple(finding for rule in of_one for finding in rule(results))
     return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
 
 
@@ -316,6 +313,23 @@ def _fallback(results: Results) -> Iterator[Finding]:
             quoted(slow),
             "They can be the fastest for small problems. Compare the measured times of the alternatives.",
         )
+
+
+def _two_copies(results: Results) -> Iterator[Finding]:
+    """Yield a finding if a process loaded two copies of one library."""
+    copies = {
+        f"{trial.setting}: {', '.join(paths)}": name
+        for trial in results.trials
+        for name, paths in sorted(trial.mapped.items())
+        if len(paths) > 1
+    }
+    if copies:
+        names = ", ".join(sorted(set(copies.values())))
+        yield Finding(
+            "two-copies", "warning", "library-path", "user-env",
+            f"Two copies of one library in one process: {names}", tuple(copies)[:5],
+            "Keep one copy: unset LD_LIBRARY_PATH, or remove the ROCm libraries that do not belong to torch.",
+        )  # fmt: skip
 
 
 def _aborted(results: Results) -> Iterator[Finding]:

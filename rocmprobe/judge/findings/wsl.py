@@ -43,7 +43,7 @@ def wsl_findings(results: Results) -> Iterator[Finding]:
 
 def _reached(results: Results) -> bool:
     machine = results.machine
-    listed = machine.value("rocminfo.gpus") or machine.value("capi.devices")
+    listed = machine.value("rocminfo.gpus")
     return bool(listed or machine.value("deep.available") or (device_of(results) or "").startswith("cuda"))
 
 

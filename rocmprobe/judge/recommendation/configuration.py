@@ -9,7 +9,6 @@ from rocmprobe.judge.assessment import (
     AS_FOUND,
     Assessment,
     device_of,
-    driver_of,
     failed,
     failures_against_pytorch_layers,
 )
@@ -107,8 +106,6 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         return ("Batch norm and the training step were not tested in channels-last.",)
     if setting.pytorch_layers:
         return tuple(_by_layer(results, best))
-    if driver_of(results) == "capi":
-        return _by_capi(results, best)
     asked = layer_outcomes(results, "default" if setting.vendor_library else "vendor-off")
     asked = {words: outcomes for words, outcomes in asked.items() if words != _FUSED}
     broken = [words for words, outcomes in asked.items() if failed(outcomes)]
@@ -173,18 +170,6 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
         by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])
         if _works(outcomes) or failed(outcomes):
             yield f"{words}: {by}, {'fails there too' if failed(outcomes) else 'correct'}"
-
-
-def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
-    name, setting = library(results), best.setting
-    lines = [f"convolution: {name}{_with(setting)}, correct"]
-    for words, outcomes in layer_outcomes(results, setting.name).items():
-        if failed(outcomes):
-            line = install_line(options_for((words,)))
-            lines.append(f"{words}: fails in {name}. Use {_PYTORCH} (not available in this run): `{line}`")
-        elif _works(outcomes):
-            lines.append(f"{words}: {name}, correct")
-    return tuple(lines)
 
 
 def _with(setting: Setting) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.assessment import Assessment, of_driver
+from rocmprobe.judge.assessment import Assessment
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
@@ -51,13 +51,13 @@ def costs(results: Results) -> Optional[Costs]:
     found = results.recommendation
     if found is None or not found.configuration.setting:
         return None
-    about, dtype = of_driver(results), next(iter(found.per), "float32/").partition("/")[0]
-    right = [each for each in ranked(about, dtype, results.purpose) if each.right]
+    dtype = next(iter(found.per), "float32/").partition("/")[0]
+    right = [each for each in ranked(results, dtype, results.purpose) if each.right]
     chosen = next((each for each in right if each.setting.name == found.configuration.setting), None)
     if chosen is None or len(right) < 2:
         return None
-    measured = _measured(about, right, dtype)
-    memory = peaks(about, [each.setting for each in right], dtype, results.purpose)
+    measured = _measured(results, right, dtype)
+    memory = peaks(results, [each.setting for each in right], dtype, results.purpose)
     native = next((each for each in right if each.setting.unchanged), None)
     reference = (native or chosen).setting.name
     shown = [each for each in right if each.setting.name in {*measured.seconds, *memory}][:_MOST]

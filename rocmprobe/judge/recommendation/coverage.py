@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import Assessment, device_of, driver_of, representative
+from rocmprobe.judge.assessment import Assessment, device_of, representative
 from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results
@@ -46,7 +46,7 @@ def confidence_level(results: Results) -> str:
 
     - complete: not interrupted, and with a result for every case
     - broad: level standard or above (or ``--shapes``), without ``--only``, ``--skip`` and ``--problem``
-    - real: PyTorch ran on the device itself
+    - real: the device is not simulated
     """
     options = results.options
     whole = not results.partial and not _missing(results)
@@ -54,8 +54,7 @@ def confidence_level(results: Results) -> str:
         options.get("problems") and not options.get("shapes")
     )
     broad = not narrowed and (options.get("level", LEVELS[0]) != LEVELS[0] or bool(options.get("shapes")))
-    real = not results.simulated and driver_of(results) == "torch"
-    return LEVELS_OF_CONFIDENCE[max(0, whole + broad + real - 1)]
+    return LEVELS_OF_CONFIDENCE[max(0, whole + broad + (not results.simulated) - 1)]
 
 
 def _missing(results: Results) -> int:
@@ -141,8 +140,6 @@ def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
     if level in LEVELS[:-1] and not options.get("shapes"):
         above = joined(LEVELS[LEVELS.index(level) + 1 :])
         yield f"the problems of level {above}, and the problems of your own program (--shapes)"
-    if driver_of(results) == "capi":
-        yield "PyTorch: the library was tested without it"
     others = sorted({outcome.device for outcome in results.outcomes} - {device_of(results), "cpu"})
     if others:
         yield f"{joined(others)}: the recommendation is about {device_of(results)}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rocmprobe.judge.assessment import Assessment, assess, driver_of, failed, owed_to_the_user, times
+from rocmprobe.judge.assessment import Assessment, assess, owed_to_the_user, times
 from rocmprobe.judge.recommendation.speed import SAME_MEMORY, Speed, peaks, speed
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
+from rocmprobe.model.results import NATIVE, VERDICTS, Results
 
 #: If convolution works without changes, another setting is recommended only if it is faster by more than this
 #: factor. The factor compares the best times (p10) without changes to the worst times (p90) of the setting.
@@ -42,7 +42,6 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
     left = [each for each in right if each.setting.verdict != "cpu"] or right
     # Avoid an override, because kernels for another ISA can have faults that no case shows.
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
-    left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
     unchanged = next((each for each in left if each.setting.unchanged), None)
     if unchanged and not _change_pays(results, unchanged, left, dtype, purpose):
         return unchanged
@@ -55,14 +54,6 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
     memory = peaks(results, [each.setting for each in left], dtype, purpose)
     left = [each for each in left if _takes_little(each, memory)]
     return min(left, key=_change)
-
-
-def _loses_batch_norm(results: Results, setting: Setting) -> bool:
-    return driver_of(results) == "capi" and any(
-        outcome.setting == setting.name
-        for outcome in failed(results.outcomes)
-        if outcome.check == "batch-norm"
-    )
 
 
 def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
+from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, quoted
 from rocmprobe.judge.findings.first_calls import (
     CHANGING_SIZES,
     IN_WORDS,
@@ -65,7 +65,6 @@ def _for_device(results: Results, device: str) -> DeviceAnswer:
 
 
 def _recommended(results: Results) -> Recommendation:
-    results = of_driver(results)
     without_gpu = untested_gpu(results)
     if without_gpu:
         return replace(without_gpu, advice=advice(results, unchanged=True))

@@ -9,7 +9,6 @@ from rocmprobe.judge.assessment import (
     TRAINING,
     Assessment,
     convolutions,
-    driver_of,
     failed,
     failed_convolutions,
     owed_to_the_user,
@@ -28,14 +27,8 @@ _NAMED = 4
 def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
     """Return sentences that say how to run convolutions of ``dtype``, and what fails by default."""
     name = library(results)
-    without = driver_of(results) == "capi"
     if best is None:
-        return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
-            f" {lowest_failure_sentence(results)} PyTorch was not available: vendor-off and the bypass can "
-            "be tested only with PyTorch."
-            if without
-            else _why(results, ranked)
-        )
+        return f"No safe configuration was found: {_held(ranked, dtype)}{_why(results, ranked)}"
     if owed_to_the_user(best, ranked):
         return (
             f"Native convolution works here, but only with your own environment and databases. With them, "
@@ -51,15 +44,13 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
             "findings."
         )
     unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
-    lost_as_it_comes = _lost(results, unchanged) if unchanged and without else ""
-    slower = unchanged and unchanged is not best and not lost_as_it_comes
+    slower = unchanged and unchanged is not best
     faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
     as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
     fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
-    lost = _lost(results, best) if without else ""
     texts = {
         "native": f"Native convolution works: {name} gives correct results on all {dtype} problems tested."
-        + ("" if lost else _nothing_but(results, name)),
+        + _nothing_but(results, name),
         "native-with-settings": _with_settings(name, best.setting),
         "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} "
         "problems tested.",
@@ -67,10 +58,8 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
         "cpu": f"Use the CPU: only the CPU gave correct results on all {dtype} problems tested.",
     }
     if best.setting.pytorch_layers:
-        text = fails + _by_layer(results, best.setting, dtype) + faster
-    else:
-        text = fails + texts[best.setting.verdict] + faster
-    return f"{text}{lost} Tested on {name} itself, without PyTorch." if without else text
+        return fails + _by_layer(results, best.setting, dtype) + faster
+    return fails + texts[best.setting.verdict] + faster
 
 
 def _rests_on(results: Results) -> str:
@@ -78,22 +67,21 @@ def _rests_on(results: Results) -> str:
     return f": it needs {override}, which is set here" if override else ""
 
 
-def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
+def _held(ranked: list[Assessment], dtype: str) -> str:
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
     if not convolved:
         blocked = any(convolutions(each.counted) for each in ranked)
         return f"{what} was not tested{', because a test that it depends on fails' if blocked else ''}."
-    alone = f" in {library_alone} itself" if library_alone else ""
     holds = [each for each in convolved if not failed_convolutions(each)]
     asked = f"{len(convolved)} tested setting(s)"
     if not holds:
-        return f"{what} failed{alone} under all {asked}."
+        return f"{what} failed under all {asked}."
     names = ", ".join(each.setting.name for each in holds[:_NAMED]) + (", ..." if holds[_NAMED:] else "")
     checks = dict.fromkeys(each.check for held in holds for each in failed((*held.against, *held.unproven)))
     others = joined([check.replace("-", " ") for check in checks])
     but = f", but {others} failed" if others else ""
-    return f"{what} worked{alone} under {len(holds)} of {asked} ({names}){but}."
+    return f"{what} worked under {len(holds)} of {asked} ({names}){but}."
 
 
 def _answered(each: Assessment) -> bool:
@@ -108,10 +96,9 @@ def _why(results: Results, ranked: list[Assessment]) -> str:
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
     if failed_convolutions(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
-    without = driver_of(results) == "capi"
-    # With torch, if ``as_it_comes`` is correct, another setting is recommended only because it is faster.
-    # Failures of batch norm are then not the reason.
-    counts = without or not as_it_comes.right
+    # If ``as_it_comes`` is correct, another setting is recommended only because it is faster. Failures of
+    # batch norm are then not the reason.
+    counts = not as_it_comes.right
     beside = layer_outcomes(results, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
     if "problem-matrix" in others:
@@ -152,14 +139,6 @@ def _nothing_but(results: Results, name: str) -> str:
         return f" Change nothing{_rests_on(results)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
     return f" Convolution needs no change, but {fail} in {name}: see the configuration."
-
-
-def _lost(results: Results, best: Assessment) -> str:
-    """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, else ""."""
-    if not failed(layer_outcomes(results, best.setting.name)["batch norm"]):
-        return ""
-    needed = "PyTorch's own kernels for it (not available in this run)"
-    return f" Batch norm fails in {library(results)}: a model with batch norm needs {needed}."
 
 
 def _with_settings(name: str, setting: Setting) -> str:

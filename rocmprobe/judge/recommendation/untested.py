@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import device_of, driver_of, failed
+from rocmprobe.judge.assessment import device_of, failed
 from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.judge.findings.stability import CHECK, sentence
-from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import (
     NATIVE,
@@ -94,12 +93,7 @@ def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
         for outcome in _of_the_device(results)
         if outcome.check in CONVOLUTIONS and outcome.dtype == dtype
     }
-    driver = driver_of(results)
-    return tuple(
-        row
-        for row in results.settings
-        if driver in drivers_of(row) and not _optional(row) and row.name not in tested
-    )
+    return tuple(row for row in results.settings if not _optional(row) and row.name not in tested)
 
 
 def _optional(setting: Setting) -> bool:

@@ -114,9 +114,7 @@ def library_version(results: Results) -> Any:
         for trial in results.trials
         if trial.library and trial.device != "cpu" and trial.setting not in elsewhere
     }
-    return identity.first_value(results.machine, ("miopen.version", "capi.miopen")) or ", ".join(
-        sorted(versions)
-    )
+    return results.machine.value("miopen.version") or ", ".join(sorted(versions))
 
 
 def _variables(machine: Machine) -> Iterable[tuple[str, Any]]:

@@ -167,8 +167,7 @@ def _checks(results: Results, members: _Members) -> tuple[Bundle, ...]:
 
 def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
     parts = (
-        outcome.problem or outcome.dtype, outcome.direction,
-        "" if outcome.driver == "torch" else outcome.driver, outcome.device if several_devices else "",
+        outcome.problem or outcome.dtype, outcome.direction, outcome.device if several_devices else "",
     )  # fmt: skip
     learned = outcome.learned
     seconds = took(outcome)
@@ -235,8 +234,7 @@ class _Entries:
 def _label(outcome: Outcome) -> str:
     subject = outcome.problem or f"{outcome.rung}: {outcome.check}"
     check = outcome.check if outcome.problem and outcome.check != "convolution" else ""
-    driver = "" if outcome.driver == "torch" else outcome.driver
-    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting, driver) if part)
+    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting) if part)
 
 
 def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial]) -> Iterable[tuple[str, str]]:
@@ -246,8 +244,6 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
     if setting and _under(setting):
         yield "under", _under(setting)
     yield "trial", f"{outcome.trial or 'none'}{ended}"
-    if outcome.driver != "torch":
-        yield "driver", outcome.driver
     known = outcome.expected
     if known:
         yield "came to", known.state
@@ -257,8 +253,6 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
             yield name, getattr(outcome, name)
     if outcome.ending:
         yield "its process", text.show(outcome.ending)
-    if outcome.calls:
-        yield "calls", "; ".join(outcome.calls)
     for name in ("timings", "numerics", "memory", "conditions"):
         if getattr(outcome, name):
             yield name, text.show(getattr(outcome, name))
@@ -318,4 +312,4 @@ def _log(number: int) -> str:
 
 def _trial(trial: Trial) -> str:
     late = " in teardown" if trial.exit_crash else ""
-    return f"{trial.id}: {trial.driver} on {trial.device}, {trial.start_method}, exit {trial.exit}{late}"
+    return f"{trial.id}: on {trial.device}, {trial.start_method}, exit {trial.exit}{late}"

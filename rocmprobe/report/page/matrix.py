@@ -90,18 +90,17 @@ def _matrix(
     chosen = results.recommendation.configuration.setting if results.recommendation else None
     # Put the default and the recommended setting first, so that even a narrow screen shows both.
     order.update({name: place for place, name in ((-2, "default"), (-1, chosen)) if name in order})
-    columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
-    drivers = {driver for driver, _ in columns}
-    cells: dict[tuple[str, str, str, str], list[Outcome]] = defaultdict(list)
+    columns = sorted({each.setting for each in mine}, key=lambda name: (order.get(name, len(order)), name))
+    cells: dict[tuple[str, str, str], list[Outcome]] = defaultdict(list)
     groups: dict[str, dict[str, None]] = {}
     for outcome in mine:
         group, row = place(outcome)
         groups.setdefault(group, {})[row] = None
-        cells[group, row, outcome.driver, outcome.setting].append(outcome)
+        cells[group, row, outcome.setting].append(outcome)
     own = anchors(results)
 
-    def cell(group: str, row: str, column: tuple[str, str]) -> Optional[Cell]:
-        found = cells.get((group, row, *column))
+    def cell(group: str, row: str, column: str) -> Optional[Cell]:
+        found = cells.get((group, row, column))
         if not found:
             return None
         culprit = worst(found)
@@ -120,11 +119,8 @@ def _matrix(
         )
         for group, rows in groups.items()
     )
-    labels = {
-        setting if len(drivers) == 1 else f"{setting} ({driver})": setting for driver, setting in columns
-    }
-    codes = short_codes(labels)
-    named = tuple(Column(label, codes[label], reasons.get(setting, "")) for label, setting in labels.items())
+    codes = short_codes(columns)
+    named = tuple(Column(name, codes[name], reasons.get(name, "")) for name in columns)
     return Matrix(named, tabled, _summary(mine, text.count(len(groups), what), len(columns)))
 
 

@@ -66,8 +66,6 @@ RUNG_WORDS = {
     "primitives": "Primitives",
     "train": "Training step",
 }
-#: Groups of checks (rungs) that also run without PyTorch.
-_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm", "primitives")
 
 
 @dataclass(frozen=True)
@@ -89,20 +87,19 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs (groups of checks) that one driver tested."""
+    """The rungs (groups of checks) of a run."""
 
-    driver: str
     rungs: tuple[Rung, ...]
     caption: str
 
 
 @dataclass(frozen=True)
 class DeviceSection:
-    """Ladders and matrices of one device."""
+    """Ladder and matrices of one device."""
 
     name: str
     isa: str
-    ladders: tuple[Ladder, ...]
+    ladder: Ladder
     layers: Optional[matrix.Matrix]
     problem_matrix: Optional[matrix.Matrix]
     matrix: Optional[matrix.Matrix]
@@ -233,10 +230,6 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
     mine = [outcome for outcome in results.outcomes if outcome.device == name]
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
-    drivers = dict.fromkeys(outcome.driver for outcome in mine)
-    ladders = tuple(
-        ladder(results, mine, driver, len(drivers) > 1) for driver in sorted(drivers, reverse=True)
-    )
     layers, problem_matrix, convolutions = (
         (
             matrix.layers(results, name),
@@ -246,15 +239,12 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
         if fit.tables
         else (None, None, None)
     )
-    return DeviceSection(name, isa, ladders, layers, problem_matrix, convolutions)
+    return DeviceSection(name, isa, ladder(results, mine), layers, problem_matrix, convolutions)
 
 
-def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
-    mine = [outcome for outcome in outcomes if outcome.driver == driver]
-    # The driver ``capi`` runs without PyTorch.
-    steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
-    rungs = tuple(rung(results, mine, step) for step in steps)
-    return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
+def ladder(results: Results, outcomes: Sequence[Outcome]) -> Ladder:
+    rungs = tuple(rung(results, outcomes, step) for step in RUNGS)
+    return Ladder(rungs, ladder_caption(rungs))
 
 
 def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:

@@ -242,8 +242,6 @@ def driver_line(results: Results, outcome: Outcome) -> str:
         line, why = batch_norm_line(outcome.dtype)
     elif outcome.rung in ("batch-norm", "primitives") and outcome.problem is None:
         why = "no command is known for this layer"
-    elif setting.search == "find-2.0":
-        why = "the driver does not use Find 2.0"
     elif outcome.problem is None:
         why = "this check does not call MIOpen"
     else:

@@ -137,11 +137,9 @@ def counts(results: Results) -> str:
 def _device(device: view.DeviceSection) -> Iterator[str]:
     isa = f" ({words(device.isa, 60)})" if device.isa else ""
     yield f"### Device {code(device.name, 60)}{isa}"
-    for ladder in device.ladders:
-        asked = f" without PyTorch ({code(ladder.driver, 40)})" if ladder.driver == "capi" else ""
-        yield f"The ladder{asked}. {words(ladder.caption)}"
-        rows = [(rung.name, _look(rung.look), rung.detail) for rung in ladder.rungs]
-        yield table(("rung", "state", "of them"), rows)
+    yield f"The ladder. {words(device.ladder.caption)}"
+    rows = [(rung.name, _look(rung.look), rung.detail) for rung in device.ladder.rungs]
+    yield table(("rung", "state", "of them"), rows)
     tables = {"Convolution": device.matrix, "Problem matrix": device.problem_matrix, "Layers": device.layers}
     for name, tabled in tables.items():
         if tabled:

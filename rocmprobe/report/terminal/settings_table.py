@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
-#: Descriptions of the search methods with which PyTorch or the driver requests a solver from MIOpen.
+#: Descriptions of the search methods with which PyTorch requests a solver from MIOpen.
 _WAYS = {
     "find": "PyTorch calls MIOpen's Find",
     "immediate": "PyTorch calls MIOpen's immediate mode",
     "exhaustive": "PyTorch calls MIOpen's Find, exhaustively",
-    "find-2.0": "the driver capi calls MIOpen's Find 2.0",
 }
 
 

@@ -17,9 +17,7 @@ from rocmprobe.backends.capi import (
     MiopenLibrary,
     NotAvailable,
     Rocblas,
-    reference,
 )
-from rocmprobe.backends.capi.batch_norm import batch_norm
 from rocmprobe.backends.capi.convolution import convolution
 from rocmprobe.backends.capi.reference import (
     channels_first,
@@ -28,7 +26,6 @@ from rocmprobe.backends.capi.reference import (
     decode,
     integers,
     matrix_product,
-    moments,
     operands,
 )
 from rocmprobe.kernels.exact import encode
@@ -330,37 +327,6 @@ class TestMiopen:
         with pytest.raises(CallFailed) as failure:
             MiopenLibrary(str(stand_in / "libMIOpen.so.1")).create()
         assert failure.value.call == Call("miopenCreate", number, f"miopenStatus{name}")
-
-    def test_batch_norm(self, hip, miopen):
-        shape, x, dy = (2, 3, 4, 5), integers(120, 4, seed=1), integers(120, 4, seed=2)
-        scale, bias, mean, variance = [1, 2, -1], [0, 1, 2], [0.5, 0, -1], [2, 1, 4]
-        own_mean, own_variance = moments(shape, x)
-        with batch_norm(hip, miopen, shape, x) as made:
-            training = made.training(scale, bias)
-            inference = made.inference(scale, bias, mean, variance)
-            backward = made.backward(dy, scale, own_mean, own_variance)
-        close = {"rel": 1e-5, "abs": 1e-5}
-        expected = reference.batch_norm(shape, x, scale, bias, own_mean, own_variance)
-        assert training == {"output": pytest.approx(expected, **close)}
-        expected = reference.batch_norm(shape, x, scale, bias, mean, variance)
-        assert inference == {"output": pytest.approx(expected, **close)}
-        expected = reference.batch_norm_backward(shape, x, dy, scale, own_mean, own_variance)
-        assert backward == {name: pytest.approx(values, **close) for name, values in expected.items()}
-
-    @pytest.mark.parametrize(
-        ("function", "act"),
-        [
-            ("miopenDeriveBNTensorDescriptor", lambda made: None),
-            ("miopenBatchNormalizationForwardTraining", lambda made: made.training([1], [0])),
-            ("miopenBatchNormalizationForwardInference", lambda made: made.inference([1], [0], [0], [1])),
-            ("miopenBatchNormalizationBackward", lambda made: made.backward([1] * 4, [1], [0], [1])),
-        ],
-    )
-    def test_batch_norm_tells_its_status(self, hip, miopen, monkeypatch, function, act):
-        told(monkeypatch, function, "status:7")
-        made = batch_norm(hip, miopen, (1, 1, 2, 2), [1, 2, 3, 4])
-        with pytest.raises(CallFailed, match=function), made as entered:
-            act(entered)
 
 
 PROGRAM = """
