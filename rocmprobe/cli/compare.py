@@ -15,8 +15,8 @@ from rocmprobe.cli.github_job import no_commands, summarise
 from rocmprobe.judge.comparison.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.comparison.environment_changes import Difference
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput, Results
-from rocmprobe.model.results_file import from_json, read_joined, read_results, results_file
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import from_json, read_results, results_file
 from rocmprobe.text.printing import say_json
 
 
@@ -66,45 +66,24 @@ def _clean(name: str, value: Any) -> Any:
 def print_comparison(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
     """Print what changed between two runs. Return True if the new run is worse, or not comparable.
 
-    In a GitHub job, also write the changes to the job's summary. If both runs tested several Python
-    environments, compare each common environment.
+    In a GitHub job, also write the changes to the job's summary.
 
-    Raise BadInput if a run has no results or no outcome, or if the runs have no environment in common.
+    Raise BadInput if a run has no results or no outcome.
     """
-    found = {name: compare_runs(*pair) for name, pair in _pairs(old, new).items()}
+    found = compare_runs(old, new)
     if as_json:
-        data = {name: as_data(each) for name, each in found.items()}
-        say_json(data.get("", {"environments": data}))
+        say_json(as_data(found))
     else:
         from rocmprobe.report.terminal.comparison import render_comparison
         from rocmprobe.text.console import Console
 
-        console = Console()
         with no_commands(environ):
-            for name, each in found.items():
-                if name:
-                    console.print(f"environment {name}")
-                render_comparison(each, console)
+            render_comparison(found, Console())
     if environ.get("GITHUB_STEP_SUMMARY"):
         from rocmprobe.report.terminal.comparison import markdown
 
-        for name, each in found.items():
-            summarise(f"# Environment {name}\n\n{markdown(each)}" if name else markdown(each), environ)
-    return any(map(worse, found.values()))
-
-
-def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the pairs of runs to compare, keyed by the Python environment, or by "" for a single pair."""
-    before, after = (read_joined(results_file(each)) for each in (old, new))
-    if not before or not after:
-        return {"": (old, new)}
-    names = [each.name for each in before.runs if each.name in [other.name for other in after.runs]]
-    if not names:
-        raise BadInput(
-            f"{old} and {new}: no Python environment has the same name in both runs; instead of each run, "
-            "give the folder of one of its environments"
-        )
-    return {name: (results_file(old).parent / name, results_file(new).parent / name) for name in names}
+        summarise(markdown(found), environ)
+    return worse(found)
 
 
 def _results(source: Path) -> Results:

@@ -44,7 +44,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     from rocmprobe.judge.recommendation.configuration import needs_clean_databases, unusable
 
     chosen = choose(results, setting, simulated)
-    configuration, environment = chosen.configuration, chosen.results.environment
+    configuration = chosen.configuration
     if configuration.setting is None:
         print_stderr(f"these results recommend no configuration: {chosen.why_none}")
         return FINDINGS
@@ -55,8 +55,6 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     env = {**configuration.env, **_new_caches(chosen)}
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
-    if environment:
-        print_stderr(f"for the Python environment {environment.name}: {environment.local_path}")
     if any(
         needs_clean_databases(chosen.results, each)
         for each in chosen.results.settings

@@ -40,10 +40,9 @@ def exec_command(
 ) -> int:
     """Run your program, unchanged, with the recommended configuration.
 
-    The exit code is that of the program, or 2 if nothing was run (docs/training-with-the-bypass.md). If you
-    tested environments with `rocmprobe run --python`, the command `python` starts the Python of the
-    recommended environment. With --explain, the program is a child process of rocmprobe and its stderr is a
-    pipe. If signal N ends the program, the exit code is then 128 + N.
+    The exit code is that of the program, or 2 if nothing was run (docs/training-with-the-bypass.md). With
+    --explain, the program is a child process of rocmprobe and its stderr is a pipe. If signal N ends the
+    program, the exit code is then 128 + N.
 
     \b
     Examples:
@@ -54,24 +53,17 @@ def exec_command(
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.exec.command import environment, find_program, interpreter, replace_process, run_below
+    from rocmprobe.exec.command import environment, find_program, replace_process, run_below
     from rocmprobe.exec.conditions import conditions
 
     under = conditions(profile, bypass, setting, simulated)
-    environ, words = under.inside(os.environ), under.command(command)
-    program = find_program(words, environ)
-    python = interpreter(words, environ)
-    environ = environment(environ, under.as_variables())
+    program = find_program(command, os.environ)
+    environ = environment(os.environ, under.as_variables())
     print_stderr(f"running under {under.words}")
-    if under.python and python and not under.is_python(python):
-        print_stderr(
-            f"warning: {python} runs the program, not the recommended environment {under.environment}; "
-            "write `python` without a folder to use the recommended environment"
-        )
     if not explains:
-        replace_process(program, words, environ)
+        replace_process(program, command, environ)
     with TemporaryFile() as printed:
-        code = run_below(program, words, environ, printed)
+        code = run_below(program, command, environ, printed)
         if code:
             printed.seek(0)
             _explain(printed, code, environ)

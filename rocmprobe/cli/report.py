@@ -46,7 +46,7 @@ def report_command(
       rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
     from rocmprobe.cli.github_job import no_commands
-    from rocmprobe.report import joined, write
+    from rocmprobe.report import write
 
     if tracker and form != "issue":
         raise BadInput(f"--for {tracker} needs --format issue; add it, or leave out --for")
@@ -54,8 +54,7 @@ def report_command(
         raise BadInput("--full needs --format issue; add it, or leave out --full")
     try:
         if form in write.TEXTS:
-            text = joined.as_text(results, form)
-            text = text or write.as_text(results, form, tracker or "miopen", full)
+            text = write.as_text(results, form, tracker or "miopen", full)
             if output is None:
                 with no_commands(os.environ):
                     say(text, end="")
@@ -63,7 +62,7 @@ def report_command(
             path = output
             write_atomically(text.encode(), path)
         else:
-            path = joined.write_page(results, form, output) or write.write_document(results, form, output)
+            path = write.write_document(results, form, output)
     except OSError as error:
         if error.filename is None:  # Writing to standard output failed.
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
@@ -21,7 +20,6 @@ from rocmprobe.text.printing import print_stderr
 from rocmprobe.text.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from rocmprobe.engine.interpreters import Interpreter
     from rocmprobe.engine.options import RunOptions
     from rocmprobe.text.console import Console
 
@@ -95,12 +93,6 @@ _advanced = option_group("Advanced")
     help="When to exit 1: for findings to act on, only for unexpected failures, or never.",
 )
 @_advanced(
-    "--python",
-    multiple=True,
-    metavar="[NAME=]PATH",
-    help="Test the torch of this interpreter or virtual environment. Repeat it to compare several.",
-)
-@_advanced(
     "-n",
     "workers",
     type=click.IntRange(0),
@@ -118,7 +110,7 @@ _advanced = option_group("Advanced")
 @ending_in_order()
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
-    baseline: Optional[Path], verify: Optional[Path], python: tuple[str, ...], pytest_args: tuple[str, ...],
+    baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...],
     opens: bool, verbose: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Test this GPU, recommend a configuration, write a report.
@@ -131,7 +123,6 @@ def run_command(
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
       rocmprobe run --shapes shapes.json
-      rocmprobe run --python stable=~/venvs/torch-2.10 --python nightly=~/venvs/nightly
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
     if why := needs_linux("run"):
@@ -157,42 +148,13 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted, python)
+        run.resume(folder, retry_aborted)
     else:
         requested = run_options(options)
-        others = _interpreters(python, requested, expected)
         if expected:
             requested = verification_options(requested, expected)
-        if len(others) > 1:
-            folder = run.begin_joined(requested, out, others, baseline).resolve()
-        else:
-            only = next(iter(others), None)
-            folder = run.begin(requested, out, derived_setting(expected), baseline, only).resolve()
-    if run.members(folder):
-        return _run_joined(folder, workers, pytest_args, fail_on, display)
+        folder = run.begin(requested, out, derived_setting(expected), baseline).resolve()
     return _run_one(folder, workers, pytest_args, fail_on, expected, display)
-
-
-def _interpreters(
-    wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
-) -> tuple[Interpreter, ...]:
-    """Return the interpreters of ``--python``, or by default the interpreter of the ``expected`` results.
-
-    Raise BadInput if an interpreter cannot be used, or if ``--python`` conflicts with another option.
-    """
-    from rocmprobe.engine.interpreters import export_paths, interpreters
-
-    if not wanted and expected and expected.environment:
-        wanted = [f"{expected.environment.name}={expected.environment.local_path}"]
-    if not wanted:
-        return ()
-    if expected and len(wanted) > 1:
-        raise BadInput("--verify: tests one environment; name only one with --python")
-    if options.simulate:
-        raise BadInput("--python: a simulated machine has its own torch; leave out --simulate or --python")
-    found = interpreters(wanted)
-    export_paths(found)
-    return found
 
 
 def _run_one(
@@ -240,52 +202,6 @@ def _open(page: Path) -> None:
         print_stderr(f"--open: found no browser. Open {page} yourself, or name one in BROWSER.")
 
 
-def _run_joined(
-    folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
-) -> int:
-    """Test each Python environment of the run in ``folder``, and show the recommended environment."""
-    from rocmprobe.cli.github_job import annotate, no_commands, summarise
-    from rocmprobe.engine import run
-    from rocmprobe.report.joined import markdown, render_joined, write_joined_report
-    from rocmprobe.report.terminal.ending import ROWS, VERIFY_ROWS, render_run, render_verdict
-
-    code, console = OK, display.console
-    with no_commands(os.environ):
-        for each in run.unfinished(folder):
-            if not display.quiet:
-                console.print(f"\nenvironment {each.name}")
-            code, _ = settled(each, workers, pytest_args, display)
-            if code != OK:
-                break
-        if code == INTERNAL:
-            return code
-        with delayed_signals():
-            found, runs = write_joined_report(folder)
-        chosen = runs.get(found.chosen)
-        if chosen:
-            run.point_recommended_at(folder, chosen)
-        if not display.quiet:
-            render_joined(found, folder, console)
-        if chosen and display.quiet:
-            render_verdict(chosen, console)
-        elif chosen:
-            # Leave rows on the screen for the table of the environments.
-            most = max(VERIFY_ROWS, ROWS - len(found.members) - 5)
-            render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console, most)
-    summarise(markdown(found), os.environ)
-    for results in runs.values():
-        annotate(results, os.environ)
-    if code == INTERRUPTED:
-        return code
-    if display.opens:
-        _open(folder / "report.html")
-    codes = [_exit_code(results, fail_on) for results in runs.values()]
-    if len(found.runs) < len(found.members) and fail_on == "findings":
-        codes.append(FINDINGS)
-    # If one environment is recommended, the failure of another environment does not matter.
-    return next((each for each in (WEDGED, FINDINGS) if each in codes), OK if chosen else max(codes))
-
-
 def settled(
     folder: Path,
     workers: Optional[int],
@@ -299,11 +215,11 @@ def settled(
     display of `rocmprobe run`.
     """
     from rocmprobe.engine import run
-    from rocmprobe.engine.session import start_server
+    from rocmprobe.engine.child import start_fork_server
 
     processes = run.workers(folder, workers)
     if processes == 1:
-        start_server(folder)
+        start_fork_server()
     if workers and workers > processes and not display.quiet:
         display.console.print(
             f"-n {workers} is more than the number of devices: one process tests each device"

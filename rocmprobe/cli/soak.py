@@ -84,7 +84,7 @@ def soak_command(
         minutes=minutes, stop_at=stop_at or 0, simulate=simulate or None, redact=not no_redact,
     )  # fmt: skip
     try:
-        folder = run.begin(options, out, _derived(name, expected), None, _interpreter(expected)).resolve()
+        folder = run.begin(options, out, _derived(name, expected)).resolve()
     except BadInput as error:
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     console = Console()
@@ -163,16 +163,6 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
     if here.gpus and find_targets("auto", here)[0].device == "cpu":
         raise NothingToTest("this torch cannot use the GPU; see `rocmprobe install`, or add --device cpu")
     return device
-
-
-def _interpreter(expected: Optional[Results]) -> Any:
-    if expected is None or expected.environment is None:
-        return None
-    from rocmprobe.engine.interpreters import export_paths, interpreters
-
-    found = interpreters([f"{expected.environment.name}={expected.environment.local_path}"])
-    export_paths(found)
-    return found[0]
 
 
 def _exit_code(results: Results, outcome: Optional[Outcome]) -> int:

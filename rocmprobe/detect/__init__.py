@@ -5,6 +5,5 @@ This process does not import torch.
 
 from rocmprobe.detect.machine import detect
 from rocmprobe.detect.stack.deep import query_torch
-from rocmprobe.detect.stack.torch_build import Python
 
-__all__ = ["Python", "detect", "query_torch"]
+__all__ = ["detect", "query_torch"]

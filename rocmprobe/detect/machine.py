@@ -17,15 +17,11 @@ from rocmprobe.model.results import Fact, Gpu, Machine
 T = TypeVar("T")
 
 
-def detect(
-    root: Path = Path("/"),
-    environ: Optional[Mapping[str, str]] = None,
-    python: Optional[torch_build.Python] = None,
-) -> Machine:
+def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) -> Machine:
     """Return the facts about the machine whose file system is ``root``. Never raise an exception.
 
     This process opens no GPU. ``environ`` defaults to this process's environment, or to {} for a recorded
-    tree. ``python`` is the interpreter whose torch is inspected, by default this interpreter.
+    tree.
 
     If a reader fails, the fact ``errors.<reader>`` has the error. On Windows, GPUs are not detected.
     """
@@ -47,7 +43,7 @@ def detect(
         facts.update(attempt(reader, read) or {})
 
     devices = attempt("pci", lambda: pci.read_devices(tree)) or {}
-    torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
+    torch = attempt("torch", lambda: torch_build.read_build(tree)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     gpus, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
     gpus.sort(key=_pci_order)
@@ -71,20 +67,18 @@ def detect(
     learn("code", lambda: code_objects.read_facts(tree, torch, libs, environ))
     learn("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ))
     learn("caches", lambda: caches.read_facts(tree, environ, facts))
-    facts["python.version"] = torch_build.python_version(tree, python)
+    facts["python.version"] = torch_build.python_version(tree)
     found = attempt("variables", lambda: read_variables(environ)) or {}
     learn("labels", lambda: variables.label_facts(Machine(facts=facts, variables=found)))
     return Machine(gpus=tuple(gpus), facts=dict(sorted(facts.items())), variables=found)
 
 
-def detect_devices(
-    environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
-) -> Machine:
+def detect_devices(environ: Optional[Mapping[str, str]] = None) -> Machine:
     """Return the GPUs, torch's build and the environment variables."""
     tree = Tree(Path("/"))
     environ = os.environ if environ is None else environ
     devices = pci.read_devices(tree)
-    torch = torch_build.read_build(tree, python)
+    torch = torch_build.read_build(tree)
     found, facts = amd.read_gpus(tree, devices, environ, torch.value("torch.hip"))
     return Machine(
         gpus=tuple(sorted(found, key=_pci_order)),

@@ -17,9 +17,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
-from rocmprobe.engine.interpreters import interpreters
 from rocmprobe.engine.journal import NullJournal
-from rocmprobe.engine.launch import OWN, Launch, launch_of
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
 from rocmprobe.engine.options import Budgets, RunOptions
 from rocmprobe.engine.plan import Request, cases_under, native_problems
@@ -33,7 +31,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.model.results import BadInput, Environment, Machine, NothingToTest, Outcome, Results, Setting
+from rocmprobe.model.results import BadInput, Machine, NothingToTest, Outcome, Results, Setting
 from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
@@ -99,7 +97,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
     pipe.facts(simulated=simulated.name if simulated else None, results=str(path) if path else None)
     if results and not simulated and library(results) == "MIOpen":
         _set_override(isa_override(results))
-    start, machine = _machine(results.environment if results else None, simulated)
+    machine = _machine(simulated)
     target = _target(options.device, machine, results)
     if results:
         _require_same_chip(results, target)
@@ -121,7 +119,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         journal = NullJournal(pipe.write)
         session = Session(
             RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
-            {target.device: (setting,)}, budgets, journal, launch=start, spawn=True,
+            {target.device: (setting,)}, budgets, journal, spawn=True,
             simulated=dataclasses.replace(simulated, fresh=False) if simulated else None,
         )  # fmt: skip
         try:
@@ -160,22 +158,11 @@ def _results(
     return path, results
 
 
-def _machine(
-    environment: Optional[Environment], simulated: Optional[SimulatedMachine]
-) -> tuple[Launch, Machine]:
-    if environment is None:
-        here = detect_devices()
-        if here.value("torch.kind") is None:
-            raise CheckOver("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
-        return OWN, simulated.machine if simulated else here
-    if not Path(environment.local_path).is_file():
-        what = f"{environment.python}: the interpreter of {environment.name!r}, which the results recommend"
-        raise BadInput(f"{what}, does not exist; name other results")
-    found = interpreters([f"{environment.name}={environment.local_path}"])[0]
-    machine = detect_devices(python=found.imports)
-    if machine.value("torch.kind") is None:
-        raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tested")
-    return launch_of(found.python), machine
+def _machine(simulated: Optional[SimulatedMachine]) -> Machine:
+    here = detect_devices()
+    if here.value("torch.kind") is None:
+        raise CheckOver("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
+    return simulated.machine if simulated else here
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.engine.launch import OWN, Launch, inherited_variables
+from rocmprobe.engine.launch import inherited_variables, worker_command
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
@@ -66,12 +66,7 @@ class Child:
     """
 
     def __init__(
-        self,
-        environ: Mapping[str, str],
-        workdir: Path,
-        spawn: bool,
-        seconds: float = 120.0,
-        launch: Launch = OWN,
+        self, environ: Mapping[str, str], workdir: Path, spawn: bool, seconds: float = 120.0
     ) -> None:
         command_reader, self._commands = os.pipe()
         self._events, event_writer = os.pipe()
@@ -81,10 +76,10 @@ class Child:
         self._buffer = b""
         try:
             ends = command_reader, event_writer, output_writer
-            server = None if spawn else fork_server(launch, seconds)
+            server = None if spawn else fork_server(seconds)
             forked = server.fork(*ends, workdir) if server else None
             self.start_method = "fork" if forked else "spawn"
-            self._process = forked or _spawned(*ends, environ, workdir, launch)
+            self._process = forked or _spawned(*ends, environ, workdir)
         finally:
             for descriptor in (command_reader, event_writer, output_writer):
                 os.close(descriptor)
@@ -239,12 +234,12 @@ class Child:
 
 
 def _spawned(
-    commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path, launch: Launch
+    commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path
 ) -> subprocess.Popen[bytes]:
     arguments = str(commands), str(events), str(os.getpid())
     # `python -c` imports from the working directory, so use a directory without Python files.
     return subprocess.Popen(
-        launch.command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
+        worker_command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
         stderr=output, env=dict(environ), cwd=workdir, pass_fds=(commands, events), start_new_session=True,
     )  # fmt: skip
 
@@ -264,45 +259,46 @@ def _parsed(line: bytes) -> Optional[dict[str, Any]]:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-#: Fork servers, keyed by interpreter. The value is None if the server failed to start.
-_servers: dict[str, Optional[ForkServer]] = {}
+#: The fork server: [] before its start, [None] if it is unusable.
+_server: list[Optional[ForkServer]] = []
 
 
-def start_fork_server(launch: Launch) -> None:
-    """Start the fork server of an interpreter in the background."""
-    server = _servers.get(launch.python)
-    if launch.python in _servers and not (server and server.has_ended()):
+def start_fork_server() -> None:
+    """Start the fork server in the background."""
+    server = _server[0] if _server else None
+    if _server and not (server and server.has_ended()):
         return
     if server:
         server.end()
-    _servers[launch.python] = ForkServer(launch)
+    _server[:] = [ForkServer()]
 
 
-def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
-    """Return the fork server of an interpreter, or None if the server is unusable.
+def fork_server(seconds: float) -> Optional[ForkServer]:
+    """Return the fork server, or None if the server is unusable.
 
     A server is unusable if it opens a device or needs more than ``seconds`` to import torch.
     """
-    start_fork_server(launch)
-    server = _servers[launch.python]
+    start_fork_server()
+    (server,) = _server
     if server and not server.is_clean(seconds):
         server.end()
-        server = _servers[launch.python] = None
+        _server[:] = [None]
+        return None
     return server
 
 
 class ForkServer:
     """A process that imports torch once and forks children."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             arguments = (str(theirs.fileno()), str(os.getpid()))
             # `python -c` imports from its working directory, which must not be the user's.
             self._process = subprocess.Popen(
-                launch.command("rocmprobe.worker.server", *arguments), stdin=subprocess.DEVNULL,
+                worker_command("rocmprobe.worker.server", *arguments), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", pass_fds=(theirs.fileno(),),
-                env={**inherited_variables(os.environ), **launch.variables}, start_new_session=True,
+                env=inherited_variables(os.environ), start_new_session=True,
             )  # fmt: skip
         self.pid = self._process.pid
         self._children: dict[int, ForkedProcess] = {}

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.interpreters import Interpreter
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.solvers import DerivedSetting
@@ -46,7 +45,6 @@ class Run:
     settings: Mapping[str, tuple[Setting, ...]]
     simulation: Optional[SimulatedMachine]
     folder: str
-    interpreter: Optional[Interpreter]
     boot: str = ""
 
     @property

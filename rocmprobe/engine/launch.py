@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,12 +13,9 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.solvers import FORCE, is_switch
 from rocmprobe.knowledge.variables import variables
 from rocmprobe.model.results import Setting
-from rocmprobe.process.guardian import guardian
-from rocmprobe.process.leftovers import own_folder
-from rocmprobe.text.tables import AS_JSON, write_as_json
 
-#: Script that runs a module of this package in any interpreter. The script makes only this package
-#: importable, not the other packages in the same folder.
+#: Script that runs a module of this package. The script makes only this package importable, not the other
+#: packages in the same folder.
 _LAUNCH = """
 import importlib.util, runpy, sys
 package, module = sys.argv[1:3]
@@ -35,20 +28,6 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-@dataclass(frozen=True)
-class Launch:
-    """Interpreter, environment variables and flags with which a worker is started."""
-
-    python: str
-    variables: Mapping[str, str] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-
-    def command(self, module: str, *arguments: str) -> list[str]:
-        """Return the command that runs a module of this package."""
-        package = str(Path(rocmprobe.__file__).parent)
-        return [self.python, *self.flags, "-c", _LAUNCH, package, module, *arguments]
-
-
 def _own_flags() -> tuple[str, ...]:
     flags = {
         "-s": sys.flags.no_user_site,
@@ -58,22 +37,10 @@ def _own_flags() -> tuple[str, ...]:
     return tuple(flag for flag, is_set in flags.items() if is_set)
 
 
-OWN = Launch(sys.executable, flags=_own_flags())
-
-
-def launch_of(python: str) -> Launch:
-    """Return the ``Launch`` for workers in the interpreter ``python`` of another environment."""
-    return Launch(python, {AS_JSON: str(_tables())})
-
-
-@functools.lru_cache(maxsize=1)
-def _tables() -> Path:
-    """Return a folder with the data tables as JSON, for a Python without tomli."""
-    folder = own_folder()
-    guardian().remove(folder)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write_as_json(folder)
-    return folder
+def worker_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this package in this Python."""
+    package = str(Path(rocmprobe.__file__).parent)
+    return [sys.executable, *_own_flags(), "-c", _LAUNCH, package, module, *arguments]
 
 
 def inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""Start, resumption and results of a run.
-
-A joined run consists of one ordinary run for each Python environment, in subfolders of one folder.
-"""
+"""Start, resumption and results of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
@@ -19,7 +16,6 @@ from typing import Any, Optional
 from rocmprobe import __version__
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
-from rocmprobe.engine.interpreters import Interpreter, export_paths, found_again, interpreters
 from rocmprobe.engine.journal import (
     NAME,
     CannotWrite,
@@ -45,23 +41,18 @@ from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
     SCHEMA_VERSION,
     BadInput,
-    Environment,
     Fact,
     Gpu,
-    JoinedRun,
     Machine,
-    Member,
-    NothingToTest,
     Outcome,
     Results,
     Setting,
 )
-from rocmprobe.model.results_file import RECOMMENDED, read_joined, read_results, to_json, write_joined
+from rocmprobe.model.results_file import RECOMMENDED, read_results, to_json
 from rocmprobe.model.states import RUN_DIED
 from rocmprobe.process.signals import delayed_signals
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
-from rocmprobe.text.redact import redacted_text
 
 #: Name of the symbolic link to the newest run.
 _LATEST = "latest"
@@ -72,19 +63,17 @@ def begin(
     out: Optional[Path],
     verified: Optional[Setting] = None,
     former: Optional[Path] = None,
-    interpreter: Optional[Interpreter] = None,
 ) -> Path:
     """Detect the machine, create the run's folder, and write the first record of the journal.
 
     ``verified`` is a setting from an earlier run. It is used unchanged, and solvers are not tested one by
-    one. ``former`` is the results.json to compare to. ``interpreter`` is another Python to test. Raise
-    BadInput if an option, ``former`` or the folder cannot be used. Raise NothingToTest if the device or torch
-    is missing.
+    one. ``former`` is the results.json to compare to. Raise BadInput if an option, ``former`` or the folder
+    cannot be used. Raise NothingToTest if the device or torch is missing.
     """
-    before = read_results(former, member=interpreter.name if interpreter else "") if former else None
+    before = read_results(former) if former else None
     for text in options.problems:
         parse_problem(text)
-    machine = detect(python=interpreter.imports) if interpreter else detect()
+    machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
         options = replace(options, problems=options.problems or simulation.problems)
@@ -113,7 +102,6 @@ def begin(
             journal.append(
                 "run", rocmprobe=__version__, started=started, options=options, machine=machine,
                 targets=targets, settings=settings, simulation=simulation, folder=str(folder), boot=_boot(),
-                interpreter=_named_interpreter(interpreter),
             )  # fmt: skip
             if against:
                 journal.append("baseline", baseline=against)
@@ -126,53 +114,6 @@ def begin(
     if out is None:
         _link(folder, _LATEST)
     return folder
-
-
-def begin_joined(
-    options: RunOptions, out: Optional[Path], found: Sequence[Interpreter], former: Optional[Path] = None
-) -> Path:
-    """Begin a run for each interpreter in ``found``, and write a ``results.json`` that lists the runs.
-
-    ``former`` is the results.json to compare to. Raise BadInput like ``begin``. Raise NothingToTest if no
-    environment can be tested.
-    """
-    started = now()
-    folder = out or _new_folder(started, "environments")
-    if (folder / NAME).exists() or (folder / "results.json").exists():
-        raise BadInput(
-            f"{folder}: already has a run; name another folder, or continue this run with --resume"
-        )
-    members = [_member(options, folder, each, former) for each in found]
-    if all(each.unusable for each in members):
-        raise NothingToTest("; ".join(f"--python {each.name}: {each.unusable}" for each in members))
-    joined = JoinedRun(SCHEMA_VERSION, __version__, started, True, tuple(members), note=options.note)
-    write_joined(joined, folder / "results.json")
-    if out is None:
-        _link(folder, _LATEST)
-    return folder
-
-
-def _member(options: RunOptions, folder: Path, each: Interpreter, former: Optional[Path]) -> Member:
-    python = redacted_text(each.python) if options.redact else each.python
-    member = Member(each.name, python, each.unusable)
-    if each.unusable:
-        return member
-    try:
-        begin(options, folder / each.name, former=former, interpreter=each)
-    except NothingToTest as error:
-        return replace(member, unusable=str(error))
-    return member
-
-
-def members(folder: Path) -> list[Path]:
-    """Return the folders of the runs in a joined run, or [] for an ordinary run."""
-    joined = read_joined(folder / "results.json")
-    return [folder / each.name for each in joined.runs] if joined else []
-
-
-def unfinished(folder: Path) -> list[Path]:
-    """Return the folders of the incomplete runs in a joined run."""
-    return [each for each in members(folder) if results(each).partial]
 
 
 def _settings(
@@ -189,28 +130,13 @@ def _settings(
     return (*rows, *forced)
 
 
-def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    if interpreter is None:
-        return None
-    return Interpreter(interpreter.name, interpreter.python)
+def resume(folder: Path, retry_aborted: bool) -> None:
+    """Resume the run in ``folder``.
 
-
-def resume(folder: Path, retry_aborted: bool, pythons: Sequence[str] = ()) -> None:
-    """Resume the run in ``folder``, or each incomplete run of a joined run.
-
-    Cases that were running become ``aborted``, or run again with ``retry_aborted``. ``pythons`` are
-    the values of ``--python``. Raise BadInput if the run cannot be resumed, e.g. because it is still active.
+    Cases that were running become ``aborted``, or run again with ``retry_aborted``. Raise BadInput if the run
+    cannot be resumed, e.g. because it is still active.
     """
-    if pythons:
-        export_paths(interpreters(pythons))
-    for each in unfinished(folder) if members(folder) else (folder,):
-        _resume(each, retry_aborted)
-
-
-def _resume(folder: Path, retry_aborted: bool) -> None:
     run = run_of(folder)
-    if run.interpreter:
-        found_again(run.interpreter.name, run.interpreter.python)
     try:
         if not lock_until_exit(folder / NAME):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
@@ -313,7 +239,6 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
         trials=tuple(state.trials),
         outcomes=tuple(outcomes.values()),
         telemetry=run.simulation.telemetry if run.simulation else sampled(folder),
-        environment=Environment(run.interpreter.name, run.interpreter.python) if run.interpreter else None,
     )
 
 

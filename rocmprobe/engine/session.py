@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.child import start_fork_server
-from rocmprobe.engine.interpreters import Interpreter, found_again
 from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
-from rocmprobe.engine.launch import OWN, Launch, launch_of
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.engine.targets import Device
@@ -49,7 +46,6 @@ class Session:
         journal: BaseJournal,
         run: Optional[Path] = None,
         simulated: Optional[SimulatedMachine] = None,
-        launch: Launch = OWN,
         spawn: bool = False,
     ) -> None:
         self.options = options
@@ -68,7 +64,6 @@ class Session:
             options.shapes.cpu_threads if options.shapes else 0,
             # pytest-xdist sets this variable to the number of workers.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-            launch,
             spawn,
             options.stop_at,
         )
@@ -93,7 +88,6 @@ class Session:
             # The times of a simulated machine are meaningless, so measurements need no lease.
             None if run.simulation else folder.resolve(),
             run.simulation,
-            _launch(run.interpreter),
         )
 
     def plan(self, cases: Iterable[Case]) -> None:
@@ -276,18 +270,6 @@ class Session:
 
     def _target(self, case: Case) -> Device:
         return next(target for target in self.targets if target.device == case.device)
-
-
-def start_server(folder: Path) -> None:
-    """Start the fork server early, so that it imports torch while pytest starts."""
-    run = run_of(folder)
-    start_fork_server(_launch(run.interpreter))
-
-
-def _launch(interpreter: Optional[Interpreter]) -> Launch:
-    if interpreter is None:
-        return OWN
-    return launch_of(found_again(interpreter.name, interpreter.python))
 
 
 def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:

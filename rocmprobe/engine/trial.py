@@ -28,8 +28,6 @@ from rocmprobe.engine.evidence import (
 )
 from rocmprobe.engine.journal import BaseJournal
 from rocmprobe.engine.launch import (
-    OWN,
-    Launch,
     databases_folder,
     environment,
     kernels_folder,
@@ -118,7 +116,6 @@ class Trials:
         journal: BaseJournal,
         threads: int = 0,
         sharing: int = 1,
-        launch: Launch = OWN,
         spawn: bool = False,
         stop_at: float = 0,
     ) -> None:
@@ -126,7 +123,6 @@ class Trials:
         self._stop_at = stop_at
         self._watch: Optional[SoakWatch] = None
         self._conditions: dict[str, dict[str, float]] = {}
-        self._launch = launch
         self._threads = threads
         self._sharing = sharing
         self._targets = targets
@@ -281,8 +277,7 @@ class Trials:
             # Do not store the speed of this machine's CPU as the speed of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
         spawn = self._spawn or must_spawn(setting)
-        environ.update(self._launch.variables)
-        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, self._launch)
+        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start)
         self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)

@@ -77,7 +77,6 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
     matters = {
         "stack": [results.machine.value(fact) for fact in _STACK],
         "chip": [native, effective, sorted(str(gpu.cus.value) for gpu in results.machine.amd_gpus)],
-        "environment": results.environment.local_path if results.environment else None,
         "simulated": results.simulated,
         "setting": [setting.name, dict(setting.torch), setting.vendor_library, setting.bypass],
         "layers": list(setting.pytorch_layers),

@@ -145,21 +145,6 @@ def find_program(command: Sequence[str], environ: Mapping[str, str]) -> str:
     return program
 
 
-def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the absolute path of the Python that ``command`` starts, or None if no Python is recognised."""
-    path = environ.get("PATH", os.defpath)
-    program = shutil.which(command[0], path=path)
-    if program is None or _PYTHON.fullmatch(os.path.basename(command[0])):
-        return program and os.path.abspath(program)
-    words = _interpreter(program)
-    if words and os.path.basename(words[0]) == "env":
-        words = [word for word in words[1:] if not word.startswith("-")]
-    if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
-        return None
-    found = shutil.which(words[0], path=path)
-    return found and os.path.abspath(found)
-
-
 def _refused(words: list[str], path: str, depth: int) -> str:
     """Return the reason why Python, started by ``words``, would not import rocmprobe's sitecustomize.
 

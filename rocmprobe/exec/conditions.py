@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,9 +16,8 @@ from rocmprobe.judge.recommendation.configuration import needs_clean_databases
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.knowledge.visible_devices import is_mask
-from rocmprobe.model.results import BadInput, Configuration, Environment, Results, Setting
+from rocmprobe.model.results import BadInput, Configuration, Results, Setting
 
-_ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 #: PyTorch's device types on which the bypass can compute convolutions.
 _ALL = ("cuda", "cpu")
 #: Variables that hide all GPUs. HIP reads both variables. HIP and CUDA ignore an invalid index such as -1 and
@@ -39,8 +37,6 @@ class Conditions:
         flags: flags of ``torch.backends``.
         torch: version of torch that the flags are for, or "" for every version.
         pytorch_layers: device types on which PyTorch's own kernels compute a layer, keyed by layer.
-        environment: name of the Python environment that the run selected with ``--python``, or "".
-        python: interpreter of this environment.
     """
 
     words: str
@@ -50,8 +46,6 @@ class Conditions:
     flags: Mapping[str, Any] = field(default_factory=dict)
     torch: str = ""
     pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    environment: str = ""
-    python: str = ""
 
     def as_variables(self) -> dict[str, str]:
         """Return the configuration as environment variables."""
@@ -60,35 +54,6 @@ class Conditions:
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
         }  # fmt: skip
         return {**self.variables, CONDITIONS: json.dumps(inside)}
-
-    def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` with the Python environment activated."""
-        if not self.python:
-            return dict(environ)
-        folder = os.path.dirname(self.python)
-        found = {**environ, "PATH": f"{folder}{os.pathsep}{environ.get('PATH', os.defpath)}"}
-        found.pop("PYTHONHOME", None)
-        if self._virtual:
-            found["VIRTUAL_ENV"] = os.path.dirname(folder)
-        return found
-
-    def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command`` for the Python environment.
-
-        If the first word is "python", "python3" or "python3.X", replace it by the environment's interpreter.
-        """
-        first, *rest = command
-        return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
-
-    def is_python(self, python: str) -> bool:
-        """Return True if ``python`` is the environment's interpreter, under any name."""
-        if os.path.realpath(python) != os.path.realpath(self.python):
-            return False
-        return os.path.dirname(python) == os.path.dirname(self.python) or not self._virtual
-
-    @property
-    def _virtual(self) -> bool:
-        return Path(self.python).parent.parent.joinpath("pyvenv.cfg").exists()
 
 
 def conditions(
@@ -117,25 +82,7 @@ def conditions(
             f"{chosen.path}: {chosen.why_none}, so nothing was run; run the program directly, "
             "or with the bypass only (--bypass always)"
         )
-    found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)
-    environment = chosen.results.environment
-    return found if environment is None else _within(found, environment, chosen.path)
-
-
-def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
-    python = environment.local_path
-    if not Path(python).is_file():
-        raise BadInput(
-            f"{path}: the recommended environment {environment.name} is not on this machine: "
-            f"there is no {python}; use the machine of the results, or name results of this machine with "
-            "--profile"
-        )
-    return replace(
-        found,
-        words=f"{found.words}, in the environment {environment.name} ({python})",
-        environment=environment.name,
-        python=python,
-    )
+    return _configured(chosen.path, chosen.results, chosen.configuration, bypass)
 
 
 def _bypass_alone() -> Conditions:

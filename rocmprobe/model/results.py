@@ -5,10 +5,9 @@ Each class has the fields of one object in ``results.json`` (see ``docs/results.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 from rocmprobe.model import facts as fact_types
@@ -31,8 +30,6 @@ CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
 )  # fmt: skip
-
-MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
 
 #: Metadata of a field that ``results.json`` contains only if the field is set.
 OMIT_IF_EMPTY: Mapping[str, Any] = {"where set": True}
@@ -404,26 +401,12 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class Environment:
-    """The Python environment that ``--python`` selects. ``python`` is the path of the interpreter."""
-
-    name: Name
-    python: str
-
-    @property
-    def local_path(self) -> str:
-        """Path of the interpreter, with "<home>" replaced by the home of the present user."""
-        return self.python.replace("<home>", str(Path.home()), 1)
-
-
-@dataclass(frozen=True)
 class Results:
     """A run: the content of ``results.json``.
 
     - ``redacted``: number of placeholders from redaction, by kind
     - ``changes``: differences from the baseline, or None without a baseline
     - ``telemetry``: readings of each device whose sensors were watched
-    - ``environment``: None if the run tested rocmprobe's own Python
     """
 
     schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
@@ -444,7 +427,6 @@ class Results:
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
-    environment: Optional[Environment] = field(default=None, metadata=OMIT_IF_EMPTY)
 
     @property
     def purpose(self) -> str:
@@ -464,48 +446,3 @@ class Results:
     def relative_path(self) -> str:
         """Path of this results.json, relative to the folder from which the run was started."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
-
-
-@dataclass(frozen=True)
-class Member:
-    """A Python environment of a joined run, with results in the folder ``name``.
-
-    - ``unusable``: reason why there is no run, or ""
-    - ``seconds``: geometric mean of the problems' times under the member's recommended setting. With
-      ``--shapes``, it is the total time of the program's convolutions. Only problems that were timed in
-      every timed member count.
-    - ``note``: why no setting works, or how long a training takes
-    """
-
-    name: str
-    python: str
-    unusable: str = ""
-    torch: str = ""
-    device: str = ""
-    verdict: str = ""
-    setting: str = ""
-    seconds: Optional[float] = None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class JoinedRun:
-    """Runs of several Python environments on one machine.
-
-    The members' folders are next to ``results.json``. ``partial`` is True until all members are complete.
-    """
-
-    schema_version: int
-    rocmprobe: str
-    started: str
-    partial: bool
-    members: tuple[Member, ...]
-    chosen: str = ""
-    sentence: str = ""
-    cost: str = ""
-    note: str = ""
-
-    @property
-    def runs(self) -> tuple[Member, ...]:
-        """Members that have a run."""
-        return tuple(each for each in self.members if not each.unusable)

@@ -13,16 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Optional, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Optional, TypeVar, cast
 
 from rocmprobe.model import facts as fact_types
 from rocmprobe.model.results import (
-    MEMBER_NAME,
     SCHEMA_VERSION,
     BadInput,
     Fact,
     Gpu,
-    JoinedRun,
     Machine,
     Results,
 )
@@ -63,14 +61,11 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or if a field or fact has the wrong type. Without msgspec, types are
-    not checked, and a missing field raises TypeError.
+    Raise BadInput if a field is missing, or if a field or fact has the wrong type.
     """
-    # Import msgspec only here, because a worker can run in a Python without msgspec.
-    try:
-        import msgspec
-    except ImportError:
-        return cast(_T, _made(kind, data))
+    # Imported late, because the import takes 40 ms, and several commands decode nothing.
+    import msgspec
+
     try:
         value: _T = msgspec.convert(data, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -108,25 +103,6 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
                 yield from _facts_in(each)
 
 
-def _made(kind: Any, data: Any) -> Any:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if data is None:
-        return None
-    if dataclasses.is_dataclass(kind):
-        types = get_type_hints(kind)
-        return cast(Any, kind)(**{name: _made(types[name], value) for name, value in data.items()})
-    if origin is Union:
-        inner = [each for each in arguments if each is not type(None)]
-        return _made(inner[0], data) if len(inner) == 1 else data
-    if origin is tuple:
-        return tuple(_made(arguments[0], item) for item in data)
-    if arguments and isinstance(data, dict):
-        return {key: _made(arguments[1], value) for key, value in data.items()}
-    if arguments and isinstance(data, list):
-        return [_made(arguments[0], item) for item in data]
-    return data
-
-
 #: Path of the results of the latest complete run on this machine that recommends a configuration.
 RECOMMENDED = Path("reports/recommended/results.json")
 
@@ -134,60 +110,21 @@ _NO_RESULTS = "name the folder of a run, or its results.json"
 _DAMAGED = "the file is damaged; start `rocmprobe run` again"
 
 
-def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
+def read_results(path: Path, content: Optional[bytes] = None) -> Results:
     """Read a ``results.json``. ``path`` is the file or the folder of a run.
 
-    ``content`` is the content of the file, if the caller has already read the file. For a joined run, return
-    the results of ``member``, by default of the recommended member.
+    ``content`` is the content of the file, if the caller has already read the file.
 
-    Raise BadInput if the file is missing or invalid, or if ``member`` does not exist.
+    Raise BadInput if the file is missing or invalid.
     """
     if content is None:
         path = results_file(path)
-    data = _read(path, content)
-    if "members" in data:
-        path = _member(_joined(data, path), path, member)
-        data = _read(path)
-    return _results(data, path)
+    return _results(_read(path, content), path)
 
 
 def results_file(source: Path) -> Path:
     """Return the ``results.json`` in the folder ``source``, or ``source`` itself if it is a file."""
     return source / "results.json" if source.is_dir() else source
-
-
-def resolve_member(source: Path) -> Path:
-    """Return the recommended member if ``source`` is a joined run, else return ``source`` itself.
-
-    For a joined run, return the member's folder if ``source`` is a folder, else the member's
-    ``results.json``. Raise BadInput if a joined run recommends no member.
-    """
-    path = results_file(source)
-    joined = read_joined(path)
-    if joined is None:
-        return source
-    chosen = _member(joined, path)
-    return chosen.parent if source.is_dir() else chosen
-
-
-def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
-    name = member or joined.chosen
-    if name not in [each.name for each in joined.runs]:
-        several = ", ".join(str(path.parent / each.name) for each in joined.runs)
-        wanted = f"has no run of {quoted(name)}" if name else "recommends none of its runs"
-        raise BadInput(f"{path}: {wanted}; name one of them: {several or 'it has no runs'}")
-    return path.parent / name / path.name
-
-
-def read_joined(path: Path) -> Optional[JoinedRun]:
-    """Read the ``results.json`` of a joined run. Return None for an ordinary run or a missing file.
-
-    Raise BadInput if the file is damaged.
-    """
-    if not path.is_file():
-        return None
-    data = _read(path)
-    return _joined(data, path) if "members" in data else None
 
 
 def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:
@@ -202,18 +139,6 @@ def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:
             "use the rocmprobe that wrote it, or run again"
         )
     return cast(Mapping[str, Any], data)
-
-
-def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
-    try:
-        joined: JoinedRun = from_json(JoinedRun, data)
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
-    for each in joined.members:
-        # The name is used as a folder next to this file, so it must not be e.g. "../x".
-        if not MEMBER_NAME.fullmatch(each.name):
-            raise BadInput(f"{path}: {quoted(each.name)} is not a valid name of an environment; {_DAMAGED}")
-    return joined
 
 
 def _results(data: Mapping[str, Any], path: Path) -> Results:
@@ -235,13 +160,7 @@ def write_results(results: Results, path: Path) -> None:
     write_atomically(results_document(results), path)
 
 
-def write_joined(joined: JoinedRun, path: Path) -> None:
-    """Write the ``results.json`` of a joined run atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(results_document(joined), path)
-
-
-def results_document(results: Union[Results, JoinedRun]) -> bytes:
+def results_document(results: Results) -> bytes:
     """Return the content of ``results.json`` as bytes."""
     data = to_json(as_stored(results))
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

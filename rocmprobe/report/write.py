@@ -13,7 +13,6 @@ from rocmprobe.model.results_file import (
     as_stored,
     check_results,
     read_results,
-    resolve_member,
     results_document,
     to_json,
     write_atomically,
@@ -74,7 +73,6 @@ def read(source: Path) -> Results:
 
     Raise BadInput if ``source`` contains no results.
     """
-    source = resolve_member(source)
     return recorded(source) if source.is_dir() else read_results(source)
 
 

@@ -83,7 +83,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
             {"name": "default", "reason": "", "verdict": "native"}
         ]},
         targets=[{"device": "cpu", "backend": "onednn"}], rocmprobe="0", started="", folder="", machine={},
-        simulation=None, interpreter=None,
+        simulation=None,
     )  # fmt: skip
     printed = io.StringIO()
     shown = Progress(Console(file=printed, width=200), tmp_path, every=0.2)
@@ -136,7 +136,6 @@ def test_what_was_answered_tells_of_the_rest() -> None:
 def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     header = {
         "record": "run", "rocmprobe": "", "started": "", "folder": "", "machine": {}, "simulation": None,
-        "interpreter": None,
         "options": {"level": "quick", "settings": "default"}, "settings": {
             "cuda:0": [{"name": "default", "reason": "", "verdict": "native"}]
         },

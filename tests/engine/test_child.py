@@ -161,14 +161,13 @@ def test_a_fork_server_is_started_once_and_replaced_if_it_died(tmp_path: Path) -
     done = in_a_process(
         tmp_path,
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from rocmprobe.engine.child import Child, _servers, fork_server, start_fork_server\n"
-        "from rocmprobe.engine.launch import OWN\n"
+        "from rocmprobe.engine.child import Child, _server, fork_server, start_fork_server\n"
         "os.environ['MIOPEN_JUNK'] = '1'\n"
         "for _ in range(2):\n"
-        "    start_fork_server(OWN)\n"
-        "    started = _servers[OWN.python].pid\n"
+        "    start_fork_server()\n"
+        "    started = _server[0].pid\n"
         "    child = Child({}, Path(sys.argv[1]), spawn=False)\n"
-        "    server = fork_server(OWN, 60).pid\n"
+        "    server = fork_server(60).pid\n"
         "    environ = Path(f'/proc/{child.pid}/environ').read_bytes()\n"
         "    print(child.start_method, child.pid != server == started, b'MIOPEN_JUNK' in environ)\n"
         "    child.kill()\n"

@@ -85,36 +85,6 @@ def test_healthy_page_is_silent(healthy_cpu: Rendered, visit: Visits) -> None:
     assert seen.requests == seen.noise == []
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_environments_stand_side_by_side_below_the_verdict(
-    size: Any, environments: Rendered, visit: Visits
-) -> None:
-    seen = visit(environments, **size)
-    page = seen.page
-    section = page.get_by_role("region", name="Environments", exact=True)
-    rows = section.get_by_role("row").all()[1:]
-    found = [row.inner_text().split("\t") for row in rows]
-    assert [row[0] for row in found] == ["system (recommended)", "n" * 40, "cpu-only", "gone"]
-    assert [row[1] for row in found] == ["cuda:0", "cuda:0", "cpu", ""]
-    assert found[-1][2] == "Not tested"
-    assert "error while loading shared libraries" in section.inner_text()
-    links = [section.get_by_role("link").nth(at).get_attribute("href") for at in range(3)]
-    assert links == ["system/report.html", f"{'n' * 40}/report.html", "cpu-only/report.html"]
-    assert no_overflow(seen)
-    assert seen.page.evaluate(CONTRAST)["ratio"] >= 4.5
-    assert seen.requests == seen.noise == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_of_environments_is_accessible(scheme: str, environments: Rendered, visit: Visits) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    page = visit(environments, color_scheme=scheme, bypass_csp=True, **DESKTOP).page
-    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE] == []
-
-
 def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, java_script_enabled=False, **DESKTOP)
     page = seen.page

@@ -137,17 +137,15 @@ def test_a_forked_child_gets_a_built_environment_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flag", "expected"), [("-s", "1 0"), ("-E", "0 1"), ("-I", "1 1")])
-def test_a_worker_in_the_own_interpreter_finds_the_modules_that_the_parent_finds(
-    tmp_path: Path, flag: str, expected: str
-) -> None:
+def test_a_worker_finds_the_modules_that_the_parent_finds(tmp_path: Path, flag: str, expected: str) -> None:
     (tmp_path / "flags.py").write_text(
         "import sys; print(sys.flags.no_user_site, sys.flags.ignore_environment)"
     )
     package = str(Path(rocmprobe.__file__).parent.parent)
     program = (
         f"import sys; sys.path.append({package!r})\nimport subprocess\n"
-        "from rocmprobe.engine.launch import OWN\n"
-        "subprocess.run(OWN.command('flags'), cwd=sys.argv[1], check=True)\n"
+        "from rocmprobe.engine.launch import worker_command\n"
+        "subprocess.run(worker_command('flags'), cwd=sys.argv[1], check=True)\n"
     )
     done = subprocess.run(
         [sys.executable, flag, "-c", program, tmp_path],

@@ -71,16 +71,8 @@ class TorchBuild:
         return path[len(around) :] if around and path.startswith(around) else path
 
 
-@dataclass(frozen=True)
-class Python:
-    """A Python interpreter other than this one. ``path`` is its ``sys.path``."""
-
-    version: str
-    path: tuple[str, ...]
-
-
-def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
-    """Return the torch that ``python`` (default: this Python) would import.
+def read_build(tree: Tree) -> TorchBuild:
+    """Return the torch that this Python would import.
 
     For a recorded tree, return the torch that the tree contains. The facts:
 
@@ -92,7 +84,7 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
     - ``torch.libraries``: the bundled ROCm libraries, name -> path
     - ``torch.reroutes``: installed packages that can make torch use another library, name -> version
     """
-    folder, why = _imported(python) if tree.own else _recorded(tree)
+    folder, why = _imported() if tree.own else _recorded(tree)
     if folder is None:
         names = (
             *_UNREAD,
@@ -183,12 +175,10 @@ def _bundled(tree: Tree, folder: str) -> dict[str, str]:
     return found
 
 
-def python_version(tree: Tree, python: Optional[Python] = None) -> Fact:
-    """Return the version of ``python``, by default of this Python."""
+def python_version(tree: Tree) -> Fact:
+    """Return the version of this Python."""
     if not tree.own:
         return Fact(None, NOT_LOOKED_UP)
-    if python:
-        return Fact(python.version, "this Python itself")
     return Fact(".".join(str(part) for part in sys.version_info[:3]), "the running Python")
 
 
@@ -198,13 +188,10 @@ def _kind(found: dict[str, Optional[str]]) -> Optional[str]:
     return "rocm" if found.get("hip") else "cuda" if found.get("cuda") else "cpu"
 
 
-def _imported(python: Optional[Python]) -> tuple[Optional[str], str]:
+def _imported() -> tuple[Optional[str], str]:
     # For a top-level package, find_spec finds the files without importing the package.
     try:
-        if python:
-            spec = importlib.machinery.PathFinder.find_spec("torch", python.path)
-        else:
-            spec = importlib.util.find_spec("torch")
+        spec = importlib.util.find_spec("torch")
     except (ImportError, ValueError, AttributeError) as error:
         return None, f"the import system failed to look torch up: {type(error).__name__}"
     if spec is None:

@@ -22,7 +22,7 @@ from rocmprobe.report.terminal.findings import SEVERITY_STYLES, styled
 from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
-ROWS, VERIFY_ROWS = 25, 10
+_ROWS, _VERIFY_ROWS = 25, 10
 #: Ranks of lines. If there are too many lines, lines with the largest rank are left out first.
 _MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
 _SHOWN_REASONS = 4
@@ -31,14 +31,14 @@ _SHOWN_ROWS = 5
 _FINDING, _REASON = "finding", "reason for failures"
 
 
-def render_run(results: Results, paths: Mapping[str, Path], console: Console, most: int = ROWS) -> None:
-    """Print failures with reasons, the configuration, paths and the verdict, in at most ``most`` rows."""
+def render_run(results: Results, paths: Mapping[str, Path], console: Console) -> None:
+    """Print failures with reasons, the configuration, paths and the verdict, in at most ``_ROWS`` rows."""
     lines = [
         *_banners(results), *_blank(), *_counts(results), *_failures(results), *_findings(results),
         *_blank(), *_configurations(results), *_blank(), *_further(results), *_paths(paths),
         *_verdict(results),
     ]  # fmt: skip
-    _print_fitted(lines, most, console)
+    _print_fitted(lines, _ROWS, console)
 
 
 def render_verdict(results: Results, console: Console) -> None:
@@ -56,7 +56,7 @@ def render_verification(
     verdict = Line(styled((sentence, f"bold {TONE_STYLES['good' if holds else 'bad']}")), most=3)
     lines = [*_banners(results), *_counts(results), *_failures(results), *_paths(paths)] if paths else []
     lines.append(verdict)
-    _print_fitted(lines, VERIFY_ROWS, console)
+    _print_fitted(lines, _VERIFY_ROWS, console)
 
 
 def _print_fitted(lines: list[Line], most: int, console: Console) -> None:
