@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Mapping
 from typing import Any, Literal, Optional
 
 import jsonschema
 import pytest
-import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import every_row
@@ -37,7 +35,7 @@ from rocmprobe.model.results import (
     Setting,
     Trial,
 )
-from rocmprobe.model.results_file import from_json, read_results, results_document, to_json, write_results
+from rocmprobe.model.results_file import from_json, read_results, to_json, write_results
 from rocmprobe.model.schema import Count, Name, schema_of
 from rocmprobe.model.states import STATES
 from rocmprobe.text.reading import schema
@@ -359,12 +357,3 @@ def test_what_has_the_right_types_is_taken(changed):
 def test_what_has_another_type_is_refused_by_its_place(changed):
     with pytest.raises(BadInput, match=rf"Outcome: .*\$\.{next(iter(changed))}"):
         from_json(Outcome, {**PLAIN, **changed})
-
-
-def test_a_python_without_msgspec_makes_the_same_of_what_this_program_wrote(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    data = json.loads(results_document(sample.rdna1()))
-    expected = from_json(Results, data)
-    monkeypatch.setitem(sys.modules, "msgspec", None)
-    assert from_json(Results, data) == expected

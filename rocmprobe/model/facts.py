@@ -162,6 +162,7 @@ def wrong_type(value: Any, kind: Any) -> str:
 
     None is accepted for every type.
     """
+    # Imported late, see ``from_json`` in results_file.py.
     import msgspec
 
     try:
