@@ -41,24 +41,6 @@ def hip_with_modules(folder: Path) -> Path:
     return target
 
 
-def cuda_with_nvrtc(folder: Path) -> tuple[Path, Path]:
-    """A libcuda and a libnvrtc that do the same; skips where there is no g++."""
-    compiler = shutil.which("g++")
-    if compiler is None or not shutil.which("nm"):
-        pytest.skip("no g++ and nm here")
-    made = folder / "libcuda.so.1", folder / "libnvrtc.so.12"
-    for path in made:
-        subprocess.run(
-            [
-                compiler, "-std=c++17", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wno-unused-function", "-fPIC",
-                f'-DCPU_SOURCE="{_CPU_SOURCE}"', "-shared", str(FOLDER / "cuda.cpp"), "-ldl",
-                f"-Wl,-Bsymbolic,-soname,{path.name}", "-o", str(path),
-            ],
-            check=True,
-        )  # fmt: skip
-    return made
-
-
 def kfd_nodes(folder: Path, *versions: int) -> Path:
     """KFD's nodes for a processor and GPUs of these ``gfx_target_version``, at the PCI addresses that the
     stand-in gives its devices."""

@@ -15,6 +15,8 @@ from rocmprobe.kernels import KernelsUnavailable
 #: Number of bytes to copy in the measurement, and its limit as a fraction of the GPU's memory. The source and
 #: the target each have this size.
 _COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
+#: Torch's device types on which the kernels run.
+DEVICE_TYPES = {"cuda"}
 _lock = lock_across_forks()
 
 
@@ -41,7 +43,7 @@ def refusal(device: torch.device, dtype: str) -> str:
 
 
 def _kernels(device: torch.device, dtype: str) -> _Kernels:
-    if device.type not in KINDS:
+    if device.type not in DEVICE_TYPES:
         return _Kernels("no GPU computes here")
     if dtype not in kernels.DTYPES:
         return _Kernels(f"there are none for {dtype}")
@@ -73,7 +75,7 @@ def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
     """
     try:
-        return kernels.verdict(*_place(device), dtype)
+        return kernels.verdict(device.index or 0, dtype)
     finally:
         forget()
 
@@ -88,7 +90,7 @@ def rates(device: torch.device) -> kernels.Rates:
     size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
     with torch.cuda.device(device):
         image, feature = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
-        return kernels.measure(*_place(device), image.data_ptr(), feature.data_ptr(), size, _stream(device))
+        return kernels.measure(device.index or 0, image.data_ptr(), feature.data_ptr(), size, _stream(device))
 
 
 def compute(
@@ -130,17 +132,9 @@ def compute(
 
 def _found_out(device: torch.device, dtype: str) -> _Kernels:
     try:
-        return _Kernels("", kernels.available(*_place(device), dtype))
+        return _Kernels("", kernels.available(device.index or 0, dtype))
     except KernelsUnavailable as unavailable:
         return _Kernels(unavailable.reason)
-
-
-def _place(device: torch.device) -> tuple[str, int]:
-    return KINDS[device.type](), device.index or 0
-
-
-#: Function that returns the GPU runtime, keyed by torch's device type.
-KINDS = {"cuda": lambda: kernels.HIP if torch.version.hip else kernels.CUDA}
 
 
 def _stream(device: torch.device) -> int:

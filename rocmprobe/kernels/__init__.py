@@ -1,7 +1,7 @@
 """Convolution kernels of rocmprobe for GPUs, compiled on the user's machine.
 
 This module does not use torch. Tensors are described by address and strides. A device is described by its
-runtime (HIP or CUDA) and its index, N in torch's ``cuda:N``.
+index, N in torch's ``cuda:N``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.gate import KernelVerdict
 from rocmprobe.kernels.launches import Launch
-from rocmprobe.kernels.module import CUDA, HIP, KernelDevice, Module
+from rocmprobe.kernels.module import KernelDevice, Module
 from rocmprobe.kernels.rates import Rates, measure_rates
 from rocmprobe.kernels.self_test import SelfTest
 from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_hash
@@ -30,7 +30,7 @@ from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import loaded
 
 __all__ = [
-    "CUDA", "DTYPES", "HIP", "NAMES", "KernelsUnavailable", "Module", "Option", "Rates", "SelfTest",
+    "DTYPES", "NAMES", "KernelsUnavailable", "Module", "Option", "Rates", "SelfTest",
     "available", "convolution", "measure", "options", "verdict",
 ]  # fmt: skip
 
@@ -39,7 +39,7 @@ NAMES = tuple(FAMILIES)
 _MOST_PREPARED = 4096
 
 
-def available(kind: str, index: int, dtype: str) -> Module:
+def available(index: int, dtype: str) -> Module:
     """Compile and load the convolution kernels for ``dtype`` (e.g. "float32") on a device.
 
     The kernels must have passed the self-test on this machine. With ``ROCMPROBE_BYPASS_KERNELS=1``, a missing
@@ -54,7 +54,7 @@ def available(kind: str, index: int, dtype: str) -> Module:
         raise KernelsUnavailable(str(error)) from None
     if wish == "off":
         raise KernelsUnavailable(f"{gate.VARIABLE}=0")
-    device = _device(kind, index)
+    device = _device(index)
     folder = cache_folder(os.environ)
     identity = self_test.identity(device, dtype)
     found = gate.read(folder, identity)
@@ -102,16 +102,16 @@ def convolution(
     module.launch(prepared, addresses, stream)
 
 
-def verdict(kind: str, index: int, dtype: str) -> SelfTest:
+def verdict(index: int, dtype: str) -> SelfTest:
     """Run the self-test of the kernels in this process, and store the result for :func:`available`.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
     """
-    return self_test.run_and_record(_device(kind, index), dtype, cache_folder(os.environ))
+    return self_test.run_and_record(_device(index), dtype, cache_folder(os.environ))
 
 
-def measure(kind: str, index: int, image: int, feature: int, size: int, stream: int) -> Rates:
+def measure(index: int, image: int, feature: int, size: int, stream: int) -> Rates:
     """Measure the throughput of a device.
 
     ``image`` and ``feature`` are the addresses of two buffers of ``size`` bytes, at least 1 MiB. ``feature``
@@ -120,7 +120,7 @@ def measure(kind: str, index: int, image: int, feature: int, size: int, stream: 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
     """
-    module = Module(_device(kind, index), "float32")
+    module = Module(_device(index), "float32")
     addresses = {"image": image, "feature": feature, "weight": 0, "bias": 0, "workspace": 0}
 
     def timed(launches: list[Launch]) -> float:
@@ -134,8 +134,8 @@ def measure(kind: str, index: int, image: int, feature: int, size: int, stream: 
 
 
 @cache
-def _device(kind: str, index: int) -> KernelDevice:
-    return KernelDevice(kind, index)
+def _device(index: int) -> KernelDevice:
+    return KernelDevice(index)
 
 
 @lru_cache(maxsize=_MOST_PREPARED)
@@ -158,9 +158,8 @@ def _prepared(
 
 
 def _tried_in_child(device: KernelDevice, dtype: str, folder: Optional[Path]) -> KernelVerdict:
-    libraries = [loaded.hip(), loaded.hiprtc()] if device.kind == HIP else [loaded.cuda(), loaded.nvrtc()]
     limits = [str(os.getpid()), str(gate.CHILD_LIMIT)]
-    about = [device.kind, str(device.index), dtype, str(folder or ""), *libraries]
+    about = [str(device.index), dtype, str(folder or ""), loaded.hip(), loaded.hiprtc()]
     _announce(
         f"testing its {dtype} convolution kernels on GPU {device.index}, once. This takes up to "
         f"{gate.TIME_LIMIT // 60} minutes. {gate.VARIABLE}=0 switches the kernels and the test off."

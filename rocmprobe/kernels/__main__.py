@@ -1,6 +1,6 @@
 """Program that runs the self-test of the kernels in a child process.
 
-Usage: ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``. On Linux, the
+Usage: ``python -m rocmprobe.kernels PARENT SECONDS INDEX DTYPE FOLDER RUNTIME COMPILER``. On Linux, the
 process ends after SECONDS, or when the process with the id PARENT ends.
 """
 
@@ -20,14 +20,14 @@ from rocmprobe.lifetime import die_after, die_with_parent
 
 def main(arguments: list[str]) -> None:
     """Run the self-test and print the verdict as the last line."""
-    parent, seconds, kind, index, dtype, folder, *libraries = arguments
+    parent, seconds, index, dtype, folder, *libraries = arguments
     if sys.platform == "linux":
         die_with_parent(int(parent))
         die_after(int(seconds))
     for library in libraries:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
     try:
-        device = KernelDevice(kind, int(index))
+        device = KernelDevice(int(index))
         verdict = verdict_of(run_and_record(device, dtype, Path(folder) if folder else None))
     except KernelsUnavailable as unavailable:
         verdict = KernelVerdict("failed", unavailable.reason, unavailable.log)

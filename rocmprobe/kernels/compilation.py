@@ -20,7 +20,7 @@ from typing import Optional
 from rocmprobe import user_cache
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes.calls import CallFailed, NotAvailable
-from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc
+from rocmprobe.runtimes.rtc import CompileFailed, Rtc
 
 VARIABLE = "ROCMPROBE_BYPASS_KERNEL_CACHE"
 _MAGIC = b"rocmprobe kernels 1\n"
@@ -50,26 +50,23 @@ def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
     return user_cache.folder(environ, VARIABLE, "kernels")
 
 
-def options(kind: str, target: str) -> tuple[str, ...]:
-    """Return the compiler options for HIPRTC or NVRTC."""
-    common = (f"--gpu-architecture={target}", "-std=c++17")
-    if kind != HIPRTC:
-        return (*common, "--fmad=true")
+def options(target: str) -> tuple[str, ...]:
+    """Return the compiler options."""
     # The default mode (CU: a block uses one compute unit, WGP: two) differs between versions of hiprtc. Chips
     # before RDNA have only CU mode.
     compute_unit_mode = () if target.startswith("gfx9") else ("-mcumode",)
-    return (*common, "-O3", *compute_unit_mode)
+    return (f"--gpu-architecture={target}", "-std=c++17", "-O3", *compute_unit_mode)
 
 
 def compile_cached(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
-    """Compile ``source`` for ``target`` (e.g. "sm_90"), or read the compiled code from the cache ``folder``.
+    """Compile ``source`` for ``target`` (e.g. "gfx1030"), or read the code from the cache ``folder``.
 
     ``compiler`` is the compiler's name and version. An unreadable or unwritable cache is ignored.
 
     Raises:
         KernelsUnavailable: if the compiler fails, with its log.
     """
-    given = options(rtc.kind, target)
+    given = options(target)
     path = None if folder is None else folder / _name(source, target, compiler, given)
     code = None if path is None else _read(path)
     if code is not None:

@@ -26,7 +26,7 @@ class Target:
     """ISAs of a device.
 
     Attributes:
-        native: ISA of the chip, e.g. "gfx1010" or "sm_90".
+        native: ISA of the chip, e.g. "gfx1010".
         effective: ISA that the runtime reports, e.g. "gfx1030", without suffixes like ":xnack-".
         compiled: target of the compiler, e.g. "gfx1010:xnack-".
     """
@@ -64,11 +64,6 @@ def hip_target(shown: str, native: str) -> Target:
         f"this GPU is {native}, but HIP reports {effective}: the kernels support an override only if "
         f"gfx101x is reported as {OVERRIDE_ISA}"
     )
-
-
-def cuda_target(arch: str) -> Target:
-    """Return the target of an NVIDIA GPU for a compute capability such as "sm_90"."""
-    return Target(arch, arch, arch)
 
 
 def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:

@@ -18,15 +18,12 @@ from rocmprobe.kernels.sources import source_hash, source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import kfd, loaded
 from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable
-from rocmprobe.runtimes.cuda import Cuda
 from rocmprobe.runtimes.hip import Hip
-from rocmprobe.runtimes.rtc import HIPRTC, NVRTC, Rtc
-
-HIP, CUDA = "hip", "cuda"
+from rocmprobe.runtimes.rtc import Rtc
 
 
 class KernelDevice:
-    """A device of the GPU runtime that this process has loaded.
+    """A device of the HIP runtime that this process has loaded.
 
     ``index`` is N in torch's ``cuda:N``.
 
@@ -35,13 +32,12 @@ class KernelDevice:
             unknown, or if the effective ISA is not supported (see ``isa.hip_target``).
     """
 
-    def __init__(self, kind: str, index: int, nodes: str = kfd.NODES) -> None:
-        self.kind = kind
+    def __init__(self, index: int, nodes: str = kfd.NODES) -> None:
         self.index = index
         with _unavailable("the GPU runtime"):
-            path = loaded.hip() if kind == HIP else loaded.cuda()
+            path = loaded.hip()
             loaded.require_resident(path)
-            self.runtime: Union[Hip, Cuda] = Hip(path) if kind == HIP else Cuda(path)
+            self.runtime = Hip(path)
             self.modules = self.runtime.modules
         try:
             version = self.runtime.runtime_version()
@@ -49,20 +45,15 @@ class KernelDevice:
         except (CallFailed, NotAvailable) as failure:
             raise self.failed(failure) from None
         #: Version such as "HIP 60443484".
-        self.version = f"{kind.upper()} {version}"
-        self.target = (
-            isa.hip_target(shown, isa.native_isa(self._pci_address(), nodes))
-            if kind == HIP
-            else isa.cuda_target(shown)
-        )
+        self.version = f"HIP {version}"
+        self.target = isa.hip_target(shown, isa.native_isa(self._pci_address(), nodes))
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
         """Return the runtime compiler. Raise KernelsUnavailable if the library cannot be loaded."""
         if self._rtc is None:
             with _unavailable("the compiler"):
-                path = loaded.hiprtc() if self.kind == HIP else loaded.nvrtc()
-                self._rtc = Rtc(path, HIPRTC if self.kind == HIP else NVRTC)
+                self._rtc = Rtc(loaded.hiprtc())
         return self._rtc
 
     def compiler(self) -> str:
@@ -72,7 +63,7 @@ class KernelDevice:
         """
         rtc = self.rtc()
         with _unavailable("the compiler"):
-            return f"{rtc.kind} {rtc.version()} of {self.version}"
+            return f"hiprtc {rtc.version()} of {self.version}"
 
     def identity(self) -> dict[str, str]:
         """Return the facts on which a self-test verdict depends: chip, effective ISA, runtime and source."""
@@ -102,8 +93,6 @@ class KernelDevice:
         return KernelsUnavailable(f"{what}: {failure}")
 
     def _pci_address(self) -> Optional[str]:
-        if not isinstance(self.runtime, Hip):
-            return None
         try:
             return self.runtime.pci_address(self.index)
         except (CallFailed, NotAvailable):
@@ -138,15 +127,13 @@ class Module:
             cache_folder(os.environ) if folder == "" else None if folder is None else Path(folder),
         )
         code = self.compiled.code
-        #: Kernels by name, from the metadata of AMD's code objects. Empty for CUDA.
-        self.kernels: Mapping[str, code_object.Kernel] = {}
-        if device.kind == HIP:
-            try:
-                self.kernels = code_object.kernels(code)
-                if target.patched:
-                    code = code_object.with_isa(code, target.effective)
-            except ValueError as error:
-                raise KernelsUnavailable(f"{device.compiler()} made no code object: {error}") from None
+        try:
+            #: Kernels by name, from the metadata of the code object.
+            self.kernels = code_object.kernels(code)
+            if target.patched:
+                code = code_object.with_isa(code, target.effective)
+        except ValueError as error:
+            raise KernelsUnavailable(f"{device.compiler()} made no code object: {error}") from None
         with device.current():
             try:
                 self._module = device.modules.load(code)

@@ -21,20 +21,8 @@ from rocmprobe.runtimes.calls import (
     SharedLibrary,
 )
 from rocmprobe.runtimes.memory import Buffer
-from rocmprobe.runtimes.modules import Modules, Names
+from rocmprobe.runtimes.modules import SIGNATURES, Modules
 
-_NAMES = Names(
-    load="hipModuleLoadData",
-    unload="hipModuleUnload",
-    function="hipModuleGetFunction",
-    launch="hipModuleLaunchKernel",
-    event_create="hipEventCreateWithFlags",
-    event_record="hipEventRecord",
-    event_synchronize="hipEventSynchronize",
-    event_elapsed="hipEventElapsedTime",
-    event_destroy="hipEventDestroy",
-    stream_synchronize="hipStreamSynchronize",
-)
 _SIGNATURES = {
     "hipInit": (ctypes.c_uint,),
     "hipRuntimeGetVersion": (POINTER,),
@@ -52,7 +40,7 @@ _SIGNATURES = {
     "hipMemset": (POINTER, INT, SIZE),
     "hipDeviceSynchronize": (),
     "hipGetLastError": (),
-    **_NAMES.signatures(),
+    **SIGNATURES,
 }
 _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
@@ -79,14 +67,12 @@ class Hip:
     Methods raise CallFailed and NotAvailable. The constructor raises LoadFailed.
     """
 
-    kind = "hip"
-
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
         self.library = SharedLibrary(path, _SIGNATURES, _error_name, observe)
 
     @cached_property
     def modules(self) -> Modules:
-        return Modules(self.library, _NAMES)
+        return Modules(self.library)
 
     def device_count(self) -> int:
         """Return the number of GPUs that the runtime sees, which can be 0."""

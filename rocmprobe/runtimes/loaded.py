@@ -15,8 +15,7 @@ from typing import Optional
 from rocmprobe.runtimes.calls import LoadFailed, load
 from rocmprobe.runtimes.library_files import pattern
 
-HIP, HIPRTC, COMGR = "libamdhip64", "libhiprtc", "libamd_comgr"
-CUDA, CUDA_RUNTIME, NVRTC = "libcuda", "libcudart", "libnvrtc"
+HIP, HIPRTC = "libamdhip64", "libhiprtc"
 _MAPS = "/proc/self/maps"
 _DELETED = " (deleted)"
 
@@ -49,24 +48,14 @@ def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
     return found
 
 
-def only(library: str, maps: str = _MAPS) -> str:
-    """Return the loaded file of a library. Raises NotLoaded if there is no file, or more than one."""
-    files = mapped((library,), maps).get(library, [])
-    if len(files) > 1:
-        raise NotLoaded(f"this process has {len(files)} copies of {library}: {', '.join(files)}")
-    if not files:
-        raise NotLoaded(f"this process has not loaded {library}")
-    return files[0]
-
-
 def hip(maps: str = _MAPS) -> str:
     """Return the loaded file of the HIP runtime. Raises NotLoaded if there is no file, or more than one."""
-    return only(HIP, maps)
-
-
-def cuda(maps: str = _MAPS) -> str:
-    """Return the loaded file of the CUDA driver. Raises NotLoaded if there is no file, or more than one."""
-    return only(CUDA, maps)
+    files = mapped((HIP,), maps).get(HIP, [])
+    if len(files) > 1:
+        raise NotLoaded(f"this process has {len(files)} copies of {HIP}: {', '.join(files)}")
+    if not files:
+        raise NotLoaded(f"this process has not loaded {HIP}")
+    return files[0]
 
 
 def hiprtc(maps: str = _MAPS) -> str:
@@ -84,29 +73,7 @@ def hiprtc(maps: str = _MAPS) -> str:
     # (since ROCm 5.4) or in ``_rocm_sdk_core/lib``.
     runtime = hip(maps)
     files = mapped((HIPRTC,), maps).get(HIPRTC, [])
-    return files[0] if files else _beside(runtime, HIPRTC, [Path(runtime).parent]) or runtime
-
-
-def nvrtc(maps: str = _MAPS) -> str:
-    """Return the NVRTC file for the loaded CUDA runtime.
-
-    The file is the first of these that exists:
-
-    - the loaded libnvrtc
-    - the libnvrtc of the same major version in the runtime's folder
-    - the libnvrtc of the same major version in ``nvidia/cuda_nvrtc/lib``, for a runtime from a wheel
-
-    Raises NotLoaded if none of these files exists.
-    """
-    files = mapped((NVRTC,), maps).get(NVRTC, [])
-    if files:
-        return files[0]
-    runtime = only(CUDA_RUNTIME, maps)
-    folder = Path(runtime).parent
-    found = _beside(runtime, NVRTC, [folder, folder.parent.parent / "cuda_nvrtc" / "lib"])
-    if found is None:
-        raise NotLoaded(f"there is no {NVRTC} next to {runtime}")
-    return found
+    return files[0] if files else _beside(Path(runtime), HIPRTC) or runtime
 
 
 def require_resident(path: str) -> None:
@@ -122,20 +89,17 @@ def require_resident(path: str) -> None:
         raise NotLoaded(f"{path} was replaced after it was loaded: {failure}") from None
 
 
-def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
-    major = _version(Path(runtime))[:1]
+def _beside(runtime: Path, library: str) -> Optional[str]:
+    major = _version(runtime)[:1]
     wanted = pattern(library)
-    for folder in folders:
-        try:
-            paths = [folder / name for name in os.listdir(folder) if wanted.fullmatch(name)]
-        except OSError:
-            continue
-        versions = {path: _version(path) for path in paths}
-        # Also accept names without a version, because the names of libraries in wheels have no version.
-        fitting = [path for path in paths if not major or versions[path][:1] in ([], major)]
-        if fitting:
-            return str(max(fitting, key=lambda path: (versions[path], path.name)))
-    return None
+    try:
+        paths = [path for path in runtime.parent.iterdir() if wanted.fullmatch(path.name)]
+    except OSError:
+        return None
+    versions = {path: _version(path) for path in paths}
+    # Also accept names without a version, because the names of libraries in wheels have no version.
+    fitting = [path for path in paths if not major or versions[path][:1] in ([], major)]
+    return str(max(fitting, key=lambda path: (versions[path], path.name))) if fitting else None
 
 
 def _version(path: Path) -> list[int]:

@@ -1,27 +1,16 @@
-"""Device memory of a runtime, with margins that reveal stray writes."""
+"""Device memory, with margins that reveal stray writes."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.runtimes.calls import CallFailed
 
+if TYPE_CHECKING:
+    from rocmprobe.runtimes.hip import Hip
+
 _MARGIN_BYTE = 0xA5
-
-
-class Memory(Protocol):
-    """Operations of a runtime on device memory. Addresses are integers, sizes are in bytes."""
-
-    def release(self, address: int) -> None: ...
-
-    def set_bytes(self, address: int, byte: int, size: int) -> None: ...
-
-    def copy_in(self, address: int, content: bytes) -> None: ...
-
-    def copy_out(self, address: int, size: int) -> bytes: ...
-
-    def copy_within(self, target: int, source: int, size: int) -> None: ...
 
 
 class Buffer:
@@ -30,7 +19,7 @@ class Buffer:
     ``allocated`` is the address of the first margin.
     """
 
-    def __init__(self, runtime: Memory, allocated: int, size: int, margin: int = 0) -> None:
+    def __init__(self, runtime: Hip, allocated: int, size: int, margin: int = 0) -> None:
         self.runtime = runtime
         self.allocated = allocated
         self.address = allocated + margin

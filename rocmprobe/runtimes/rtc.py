@@ -1,35 +1,29 @@
-"""hiprtc and NVRTC: libraries that compile a kernel's source to code for a GPU.
+"""hiprtc: the library that compiles a kernel's source to code for a GPU.
 
-Signatures are from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8.
+Signatures are from hip/hiprtc.h of ROCm 5.2 and 6.4.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Optional
 
-from rocmprobe.runtimes.calls import INT, POINTER, CallFailed, NotAvailable, Observer, SharedLibrary
+from rocmprobe.runtimes.calls import INT, POINTER, CallFailed, NotAvailable, SharedLibrary
 
-HIPRTC, NVRTC = "hiprtc", "nvrtc"
-_CODE = {HIPRTC: "Code", NVRTC: "CUBIN"}
 #: Maximum number of bytes of the log, because a compiler can report the same error many times.
 _LONGEST_LOG = 1 << 20
 
 
-def _signatures(prefix: str) -> dict[str, tuple[object, ...]]:
-    return {
-        f"{prefix}Version": (POINTER, POINTER),
-        f"{prefix}CreateProgram": (
-            POINTER, ctypes.c_char_p, ctypes.c_char_p, INT, POINTER, POINTER,
-        ),
-        f"{prefix}CompileProgram": (POINTER, INT, POINTER),
-        f"{prefix}GetProgramLogSize": (POINTER, POINTER),
-        f"{prefix}GetProgramLog": (POINTER, POINTER),
-        f"{prefix}Get{_CODE[prefix]}Size": (POINTER, POINTER),
-        f"{prefix}Get{_CODE[prefix]}": (POINTER, POINTER),
-        f"{prefix}DestroyProgram": (POINTER,),
-    }  # fmt: skip
+_SIGNATURES = {
+    "hiprtcVersion": (POINTER, POINTER),
+    "hiprtcCreateProgram": (POINTER, ctypes.c_char_p, ctypes.c_char_p, INT, POINTER, POINTER),
+    "hiprtcCompileProgram": (POINTER, INT, POINTER),
+    "hiprtcGetProgramLogSize": (POINTER, POINTER),
+    "hiprtcGetProgramLog": (POINTER, POINTER),
+    "hiprtcGetCodeSize": (POINTER, POINTER),
+    "hiprtcGetCode": (POINTER, POINTER),
+    "hiprtcDestroyProgram": (POINTER,),
+}
 
 
 class CompileFailed(Exception):
@@ -40,51 +34,50 @@ class CompileFailed(Exception):
         self.log = log
 
 
-class Rtc:
-    """A runtime compiler. Methods raise CallFailed and NotAvailable. The constructor also raises LoadFailed.
+def _error_name(library: SharedLibrary, number: int) -> str:
+    try:
+        name = library.symbol("hiprtcGetErrorString")
+    except NotAvailable:
+        return f"hiprtcResult {number}"
+    name.argtypes, name.restype = (INT,), ctypes.c_char_p
+    return (name(number) or b"unknown").decode("ascii", "replace")
 
-    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with the compiler's functions, which can be the HIP
-    runtime.
+
+class Rtc:
+    """The runtime compiler. Methods raise CallFailed and NotAvailable, the constructor also LoadFailed.
+
+    ``path`` is the library with the compiler's functions, which can be the HIP runtime.
     """
 
-    def __init__(self, path: str, kind: str, observe: Optional[Observer] = None) -> None:
-        self.kind = kind
-        self.library = SharedLibrary(path, _signatures(kind), self._error_name, observe)
-        self.library.symbol(f"{kind}CompileProgram")
-
-    def _error_name(self, library: SharedLibrary, number: int) -> str:
-        try:
-            name = library.symbol(f"{self.kind}GetErrorString")
-        except NotAvailable:
-            return f"{self.kind}Result {number}"
-        name.argtypes, name.restype = (INT,), ctypes.c_char_p
-        return (name(number) or b"unknown").decode("ascii", "replace")
+    def __init__(self, path: str) -> None:
+        self.library = SharedLibrary(path, _SIGNATURES, _error_name)
+        self.library.symbol("hiprtcCompileProgram")
 
     def version(self) -> str:
-        """Return the version, e.g. "12.4". hiprtc has reported 9.0 for years."""
+        """Return the version, which has been "9.0" for years."""
         major, minor = INT(), INT()
-        self.library.call(f"{self.kind}Version", ctypes.byref(major), ctypes.byref(minor))
+        self.library.call("hiprtcVersion", ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """Compile ``source``, and return the code (a code object or cubin) and the log.
+        """Compile ``source``, and return the code (a code object) and the log.
 
         Raises CompileFailed if the compiler rejects the source.
         """
         program = ctypes.c_void_p()
         self.library.call(
-            f"{self.kind}CreateProgram",
+            "hiprtcCreateProgram",
             ctypes.byref(program), source.encode(), b"rocmprobe.hip", 0, None, None,
         )  # fmt: skip
         try:
             given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
             try:
-                self.library.call(f"{self.kind}CompileProgram", program, len(options), given)
+                self.library.call("hiprtcCompileProgram", program, len(options), given)
             except CallFailed as failure:
                 raise CompileFailed(failure, self._log(program)) from None
-            return self._bytes(program, _CODE[self.kind]), self._log(program)
+            return self._bytes(program, "Code"), self._log(program)
         finally:
-            self.library.call(f"{self.kind}DestroyProgram", ctypes.byref(program))
+            self.library.call("hiprtcDestroyProgram", ctypes.byref(program))
 
     def _log(self, program: ctypes.c_void_p) -> str:
         try:
@@ -95,8 +88,8 @@ class Rtc:
 
     def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
-        self.library.call(f"{self.kind}Get{what}Size", program, ctypes.byref(size))
+        self.library.call(f"hiprtcGet{what}Size", program, ctypes.byref(size))
         content = ctypes.create_string_buffer(max(size.value, 1))
         if size.value:
-            self.library.call(f"{self.kind}Get{what}", program, content)
+            self.library.call(f"hiprtcGet{what}", program, content)
         return content.raw[: size.value]

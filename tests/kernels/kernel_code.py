@@ -35,10 +35,10 @@ _LIBRARY = "libamdhip64.so.5"
 _COMPILE = """
 import sys
 from rocmprobe.kernels.compilation import options
-from rocmprobe.runtimes.rtc import HIPRTC, Rtc
+from rocmprobe.runtimes.rtc import Rtc
 library, target, source, code = sys.argv[1:]
 text = open(source, encoding="utf-8").read()
-open(code, "wb").write(Rtc(library, HIPRTC).compile(text, options(HIPRTC, target))[0])
+open(code, "wb").write(Rtc(library).compile(text, options(target))[0])
 """
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
 _LINE = re.compile(r"^\s+(\S.*?)\s*// ([0-9A-F]+):")

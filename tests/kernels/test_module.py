@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from runs import CHECKOUT
-from stand_in_libraries import cuda_with_nvrtc, gpu_environment, hip_with_modules, kfd_nodes
+from stand_in_libraries import gpu_environment, hip_with_modules, kfd_nodes
 
 _START = """
 import ctypes
@@ -70,7 +70,7 @@ def python(library, cache, tmp_path):
 def test_a_kernel_is_compiled_loaded_and_launched(python, isa, patched):
     lines = python(
         """
-        device = KernelDevice("hip", 0)
+        device = KernelDevice(0)
         print(device.target.compiled, device.target.patched)
         module = Module(device, "float32", source=SOURCE)
         module.launch([probe.launch(70, 5), probe.launch(3, 40)], addresses)
@@ -88,7 +88,7 @@ def test_a_launch_is_on_the_device_and_stream_that_are_asked_for_and_leaves_the_
     noted = tmp_path / "launches"
     lines = python(
         """
-        device = KernelDevice("hip", 1)
+        device = KernelDevice(1)
         module = Module(device, "float32", source=SOURCE)
         module.launch([probe.launch(65)], addresses, 0)
         import ctypes
@@ -107,7 +107,7 @@ def test_a_launch_is_on_the_device_and_stream_that_are_asked_for_and_leaves_the_
 
 
 def test_code_is_compiled_once(python, tmp_path):
-    code = 'print(Module(KernelDevice("hip", 0), "float16", source=SOURCE).compiled.kept)'
+    code = 'print(Module(KernelDevice(0), "float16", source=SOURCE).compiled.kept)'
     folder = str(tmp_path / "made" / "anew")
     assert python(code, ROCMPROBE_BYPASS_KERNEL_CACHE=folder) == ["False"]
     (tmp_path / "nodes").rename(tmp_path / "before")
@@ -131,7 +131,7 @@ def test_a_call_that_fails_is_the_reason_and_leaves_no_error_behind(python):
         for fault in {list(faults)}:
             def all():
                 folder = None if "Create" in fault else ""
-                Module(KernelDevice("hip", 0), "float32", folder, SOURCE).launch([probe.launch(1)], addresses)
+                Module(KernelDevice(0), "float32", folder, SOURCE).launch([probe.launch(1)], addresses)
             os.environ["LC_STAND_IN_FAULTS"] = fault
             print(refused(all)[0])
             print(ctypes.CDLL(None).hipGetLastError())
@@ -145,7 +145,7 @@ def test_a_call_that_fails_is_the_reason_and_leaves_no_error_behind(python):
 def test_a_source_that_does_not_compile_is_refused_with_the_log(python):
     lines = python(
         """
-        reason, log = refused(Module, KernelDevice("hip", 0), "float32", None, "KERNEL(wrong")
+        reason, log = refused(Module, KernelDevice(0), "float32", None, "KERNEL(wrong")
         print(reason)
         print(log)
         """
@@ -157,7 +157,7 @@ def test_a_source_that_does_not_compile_is_refused_with_the_log(python):
 def test_a_kernel_that_spills_is_refused_by_name(python):
     lines = python(
         """
-        module = Module(KernelDevice("hip", 0), "float32", None, SOURCE)
+        module = Module(KernelDevice(0), "float32", None, SOURCE)
         print(module.refusal([probe.launch(1)]))
         print(refused(module.launch, [probe.launch(1)], addresses)[0])
         """,
@@ -179,58 +179,36 @@ def test_a_kernel_that_spills_is_refused_by_name(python):
     ],
 )
 def test_silicon_that_is_not_known_to_take_the_code_is_refused(python, isa, silicon, reason):
-    assert reason in python('print(refused(KernelDevice, "hip", 0)[0])', isa, silicon)[0]
+    assert reason in python("print(refused(KernelDevice, 0)[0])", isa, silicon)[0]
 
 
 def test_without_a_runtime_the_reason_says_so(python):
-    code = 'print(refused(KernelDevice, "hip", 0)[0]); print(refused(KernelDevice, "cuda", 0)[0])'
-    assert python(code, LD_PRELOAD="") == [
-        "the GPU runtime: this process has not loaded libamdhip64",
-        "the GPU runtime: this process has not loaded libcuda",
+    assert python("print(refused(KernelDevice, 0)[0])", LD_PRELOAD="") == [
+        "the GPU runtime: this process has not loaded libamdhip64"
     ]
 
 
 def test_two_copies_of_the_runtime_are_refused(python, library, tmp_path):
     second = tmp_path / "libamdhip64.so"
     second.write_bytes(Path(library).read_bytes().replace(b"libamdhip64.so.6\0", b"libamdhip64.so.7\0"))
-    code = f'ctypes.CDLL({str(second)!r}); print(refused(KernelDevice, "hip", 0)[0])'
+    code = f"ctypes.CDLL({str(second)!r}); print(refused(KernelDevice, 0)[0])"
     assert "this process has 2 copies of libamdhip64" in python(code)[0]
 
 
-@pytest.mark.thorough
-def test_the_same_over_cuda(python, tmp_path):
-    cuda, nvrtc = cuda_with_nvrtc(tmp_path)
-    noted = tmp_path / "launches"
+def test_events_and_buffers(python):
     lines = python(
         """
-        device = KernelDevice("cuda", 1)
-        print(device.target.compiled, device.compiler(), device.identity()["native"])
-        module = Module(device, "float32", None, SOURCE)
+        device = KernelDevice(0)
+        module = Module(device, "float32", source=SOURCE)
         with device.modules.event() as start, device.modules.event() as end, device.current():
             start.record()
             module.launch([probe.launch(70, 5)], addresses, 4096)
             end.record()
             print(end.seconds_since(start) >= 0)
-        module.launch([probe.launch(1, 90)], addresses)
-        print(list(target[:3]), target[69], target[70])
         with device.current(), device.runtime.allocate(8, 64) as buffer:
             buffer.write(b"12345678")
             module.launch([probe.launch(1, 65)], {"workspace": buffer.address})
             print(buffer.read(), buffer.stray_writes())
-        print(refused(Module, device, "float32", None, "KERNEL(wrong")[0])
-        """,
-        "sm_90",
-        LD_PRELOAD=f"{cuda} {nvrtc}",
-        LC_STAND_IN_LAUNCHES=str(noted),
+        """
     )
-    assert lines == [
-        "sm_90 nvrtc 12.4 of CUDA 12040 sm_90",
-        "True",
-        "[90, 6, 7] 74 0",
-        r"b'A\x00\x00\x005678' 0",
-        "nvrtc 12.4 of CUDA 12040 does not compile the kernels for sm_90",
-    ]
-    assert noted.read_text().splitlines()[:2] == [
-        "write_indices 2,1,1 64 1 4096",
-        "write_indices 1,1,1 64 1 0",
-    ]
+    assert lines == ["True", r"b'A\x00\x00\x005678' 0"]

@@ -10,7 +10,7 @@ from rocmprobe.geometry import Geometry
 #: Every offset in a launch is smaller than this number of bytes.
 REACH = 2**31
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-#: Maximum number of blocks of a grid in y and in z (CUDA's limit; HIP allows more).
+#: Maximum number of blocks of a grid in y and in z. HIP allows more.
 GRID = 65535
 #: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
 #: word. The remaining bit is ``NEVER``.

@@ -1,31 +1,10 @@
-// What every kernel is written in: one source for HIP, for CUDA and, in tests, for a CPU.
+// What every kernel is written in: one source for HIP and, in tests, for a CPU.
 //
 // No header is included: ROCm 7 changed those that hiprtc includes by itself. So the names of the programming
 // model are defined here, by the compiler's own builtins. The storage type of the tensors is STORAGE_FLOAT32,
 // STORAGE_FLOAT16 or STORAGE_BFLOAT16; sums are always in float.
 
-#if defined(__CUDACC__)
-
-#define KERNEL(name, threads, Arguments) \
-    extern "C" __global__ void __launch_bounds__(threads) name(const Arguments arguments)
-#define DEVICE static __device__ __forceinline__
-#define SHARED __shared__
-#define THREAD ((int)threadIdx.x)
-#define BLOCK_X ((int)blockIdx.x)
-#define BLOCK_Y ((int)blockIdx.y)
-#define BLOCK_Z ((int)blockIdx.z)
-#define BARRIER() __syncthreads()
-#define UNROLL(count) _Pragma(STRINGIZED(unroll count))
-#define UNROLL_WHOLLY _Pragma("unroll")
-// The same in all threads of a wave: the compiler may keep it in a scalar register.
-#define UNIFORM(value) (value)
-// A pointer to what nobody writes while the kernel runs: read with a uniform index, it is a scalar load.
-#define CONSTANT(Type) const Type*
-// Keeps the compiler from making an offset of 32 bits one of 64, which takes two instructions more to add.
-#define AS_ONE_REGISTER(offset)
-#define MULTIPLY_ADD(a, b, c) fmaf(a, b, c)
-
-#elif defined(ON_CPU)
+#if defined(ON_CPU)
 
 // Defined by the program that runs the kernels: see tests/kernels/cpu.cpp.
 extern "C" int cpu_thread, cpu_block[3];
@@ -65,8 +44,11 @@ extern "C" void cpu_barrier();
      __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"))
 #define UNROLL(count) _Pragma(STRINGIZED(unroll count))
 #define UNROLL_WHOLLY _Pragma("unroll")
+// The same in all threads of a wave: the compiler may keep it in a scalar register.
 #define UNIFORM(value) __builtin_amdgcn_readfirstlane(value)
+// A pointer to what nobody writes while the kernel runs: read with a uniform index, it is a scalar load.
 #define CONSTANT(Type) const __attribute__((address_space(4))) Type*
+// Keeps the compiler from making an offset of 32 bits one of 64, which takes two instructions more to add.
 #define AS_ONE_REGISTER(offset) __asm__("" : "+v"(offset))
 #define MULTIPLY_ADD(a, b, c) __builtin_fmaf(a, b, c)
 
@@ -79,20 +61,6 @@ extern "C" void cpu_barrier();
 typedef float Storage;
 DEVICE float widened(Storage value) { return value; }
 DEVICE Storage stored(float value) { return value; }
-
-#elif defined(STORAGE_FLOAT16) && defined(__CUDACC__)
-
-struct Storage { unsigned short bits; };
-DEVICE float widened(Storage value) {
-    float result;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
-    return result;
-}
-DEVICE Storage stored(float value) {
-    Storage result;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-    return result;
-}
 
 #elif defined(STORAGE_FLOAT16)
 

@@ -17,7 +17,7 @@
 
 // Keeps the compiler from computing what follows from a value at another place, for which the registers would not
 // suffice. OPAQUE is for one that is the same in all threads.
-#if defined(__CUDACC__) || defined(ON_CPU)
+#if defined(ON_CPU)
 #define OPAQUE(value) asm volatile("" : "+r"(value))
 #define OPAQUE_VECTOR(value) asm volatile("" : "+r"(value))
 #else
