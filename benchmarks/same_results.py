@@ -49,7 +49,7 @@ PLANTED = [
 ]  # fmt: skip
 SMALL = ["--problem", "conv2d-fp32-n1-c4-i8x8-k4-f3x3", "--problem", "conv2d-fp16-n1-c4-i8x8-k4-f3x3"]
 # Long checks are left out, and measurements of speed and memory, because noise changes their results.
-LONG = ["problem-matrix", "throughput", "memory", "memory-sweep"]
+LONG = ["problem-matrix", "throughput", "memory"]
 SHORT = [*SMALL, *(part for check in LONG for part in ("--skip", check))]
 CHECKS = ["copy", "gemm", "convolution", "solver", "batch-norm", "lstm", "training-step"]
 #: Checks that a machine needs in addition to CHECKS to show its fault.

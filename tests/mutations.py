@@ -13,7 +13,7 @@ from rocmprobe.model.results import Fact, Machine, Outcome, Results
 FAILURES = ("wrong", "crash", "flaky")
 WORKING = ("pass", "slow", "xpass")
 _MODELS = ("train-resnet", "train-detector", "train-unet", "train-depthwise")
-_MEASUREMENTS = ("throughput", "start-up", "memory", "memory-sweep")
+_MEASUREMENTS = ("throughput", "start-up", "memory")
 #: What is asked under few settings, and answers for the others that are like them.
 _FOR_OTHERS = ("problem-matrix", "gradients", "gradient-flow", *_MODELS)
 
@@ -33,7 +33,7 @@ def concerns(outcome: Outcome, state: str, dtype: str, purpose: str) -> bool:
             dtype,
             "fwd",
         )
-    if (check, state) in (("memory", "wrong"), ("memory-sweep", "crash")):
+    if (check, state) == ("memory", "wrong"):
         return False
     if check in ("training-step", "gradients"):
         return True

@@ -82,7 +82,6 @@ class Budgets:
     - ``starts``: duration of repeated cold and warm starts
     - ``soak``: duration of a soak
     - ``hangs``, ``crashes``: after so many hangs or crashes under a setting, its other cases are blocked
-    - ``sweep_mb``: memory in MiB that the search for the largest batch can fill on a CPU
     - ``tries``: if 1, no new process is started to retry a failed case or to test the device
     """
 
@@ -95,7 +94,6 @@ class Budgets:
     hangs: float = 3
     crashes: float = 20
     starts: float = 10
-    sweep_mb: float = 64
     tries: float = 3
     soak: float = 120
 
@@ -105,10 +103,6 @@ class Budgets:
 
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
-    "standard": Budgets(
-        start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20, sweep_mb=256
-    ),
-    "long": Budgets(
-        start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60, sweep_mb=1024
-    ),
+    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20),
+    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60),
 }

@@ -291,7 +291,7 @@ class Trials:
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
-                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb,
+                "seconds": self._budgets.measure,
                 "simulated": self._simulated, "environ": environ, "threads": threads,
                 "first": to_json(case), "soak": self._budgets.soak,
             }

@@ -25,7 +25,7 @@ _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUT
 #: Name of the setting with the user's own environment. A finding has the same id: its tests fail in the
 #: user's environment and pass in a clean one.
 AS_FOUND = "as-found"
-MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
+MEASUREMENTS = ("throughput", "memory", "start-up")
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
 
 
 def concerns_convolution(outcome: Outcome) -> bool:
-    """Return False for a crash of the memory sweep and for memory use above the prediction, else True."""
-    return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
+    """Return False for memory use above the prediction, else True."""
+    return (outcome.check, outcome.state) != ("memory", "wrong")
 
 
 def in_matrix(outcome: Outcome) -> bool:

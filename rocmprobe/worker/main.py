@@ -44,7 +44,6 @@ class Spec:
     """The first message to a child.
 
     - ``seconds``: duration of one measurement
-    - ``sweep_mb``: memory in MiB that the search for the largest batch can fill
     - ``simulated``: a ``SimulatedMachine`` as JSON
     - ``first``: case for which the child is started
     - ``threads``: number of CPU threads for kernels, or 0 for torch's default
@@ -55,7 +54,6 @@ class Spec:
     backend: str
     setting: Setting
     seconds: float
-    sweep_mb: float = 64
     simulated: Optional[dict[str, Any]] = None
     environ: dict[str, str] = field(default_factory=dict)
     first: Optional[Case] = None

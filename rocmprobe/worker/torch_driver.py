@@ -85,7 +85,6 @@ class TorchDriver:
             # Time naive im2col only under the bypass, because one time per problem is enough. The bypass uses
             # the same matrix products.
             naive=setting.bypass and setting.vendor_library,
-            sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             measured=self.measured,
             soak=self.soak,
         )

@@ -113,10 +113,10 @@ def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
     timed = estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 1.0)
     assert one < same_child < own_child < timed
     several = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0, 2)
-    swept = estimate(["cpu/torch/default/memory-sweep/x", "cpu/torch/default/memory-sweep/y"], 1.0)
-    once = estimate(["cpu/torch/default/memory-sweep/x"], 1.0)
+    started = estimate(["cpu/torch/default/start-up/x", "cpu/torch/default/start-up/y"], 1.0)
+    once = estimate(["cpu/torch/default/start-up/x"], 1.0)
     taken = estimate(["cpu/torch/default/memory/x", "cpu/torch/default/memory/y"], 1.0)
-    assert swept - once > taken - estimate(["cpu/torch/default/memory/x"], 1.0)
+    assert started - once > taken - estimate(["cpu/torch/default/memory/x"], 1.0)
     assert one <= several < own_child
     assert timed < estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 2.0)
 

@@ -1,4 +1,4 @@
-"""What gradients and the search for the largest batch do to the recommendation."""
+"""What gradients and memory do to the recommendation."""
 
 from __future__ import annotations
 
@@ -33,11 +33,8 @@ def setting(results: Results, answer: str = "float32/training") -> object:
 
 @every_row(
     ("check", "state"),
-    [
-        ("gradient-flow", "wrong"), ("gradient-flow", "error"), ("memory", "error"),
-        ("memory-sweep", "wrong"), ("memory-sweep", "error"),
-    ],
-)  # fmt: skip
+    [("gradient-flow", "wrong"), ("gradient-flow", "error"), ("memory", "error")],
+)
 def test_a_setting_that_fails_there_does_not_train(check: str, state: str) -> None:
     assert setting(with_outcome(check, "pass")) == "default"
     assert setting(with_outcome(check, state)) != "default"
@@ -49,9 +46,6 @@ def test_what_memory_says() -> None:
     results = judge(with_outcome("memory", "wrong"))
     assert setting(results) == "default"
     assert [(each.id, each.severity) for each in results.findings] == [("memory", "info")]
-
-    # A process that dies for want of memory says nothing.
-    assert setting(with_outcome("memory-sweep", "crash")) == "default"
     assert setting(with_outcome("memory", "crash")) != "default"
 
 

@@ -1,4 +1,4 @@
-"""The table of memory: measured beside predicted, the largest batch beside native's."""
+"""The table of memory: measured beside predicted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ PEAKS = {
     "vendor-off": {"peak_bytes": 17 * MIB, "predicted_bytes": 16 * MIB},
     "bypass": {"peak_bytes": 10 * MIB, "predicted_bytes": 9 * MIB},
 }
-BATCHES = {
-    "default": {"largest_batch": 24, "refused_batch": 26, "ended_by": "memory"},
-    "vendor-off": {"largest_batch": 36, "refused_batch": 40, "ended_by": "memory"},
-    "bypass": {"largest_batch": 12, "ended_by": "time"},
-}
 
 
 def results(**changes: Any) -> Results:
@@ -33,29 +28,22 @@ def results(**changes: Any) -> Results:
         kept = {"saved_bytes": 2 * MIB, "predicted_saved_bytes": 2 * MIB}
         common: dict[str, Any] = {"problem": PROBLEM, "device": "cpu"}
         state = changes.get(setting, "pass")
-        made += [
-            sample.outcome(setting, "memory", "conv", state, memory={**kept, **peaks}, **common),
-            sample.outcome(
-                setting, "memory-sweep", "conv", "pass", **common,
-                memory={"bound_bytes": 64 * MIB, **BATCHES[setting]},
-            ),
-        ]  # fmt: skip
+        made.append(sample.outcome(setting, "memory", "conv", state, memory={**kept, **peaks}, **common))
     return dataclasses.replace(sample.healthy_cpu(), outcomes=tuple(made))
 
 
-def test_measured_beside_predicted_and_native_beside_the_others() -> None:
+def test_measured_beside_predicted() -> None:
     found = memory(results())
     assert found
     [(label, table)] = found.tables
     assert label == PROBLEM.text
-    assert table.header == ("setting", "peak", "kept for backward", "largest batch")
+    assert table.header == ("setting", "peak", "kept for backward")
     kept = "2 MiB; predicted 2 MiB"
     assert table.rows == (
-        ("default", "6 MiB; at least 3 MiB", kept, "24 (26)"),
-        ("vendor-off", "17 MiB; predicted 16 MiB", kept, "36 (40) · 1.50×"),  # noqa: RUF001
-        ("bypass", "10 MiB; predicted 9 MiB", kept, "at least 12 · 0.50×"),  # noqa: RUF001
+        ("default", "6 MiB; at least 3 MiB", kept),
+        ("vendor-off", "17 MiB; predicted 16 MiB", kept),
+        ("bypass", "10 MiB; predicted 9 MiB", kept),
     )
-    assert "forward and backward fit into 64 MiB" in found.caption
 
 
 def test_what_did_not_pass_says_so() -> None:

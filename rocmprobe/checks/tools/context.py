@@ -109,7 +109,6 @@ class CheckContext:
     - ``exact``: True if results for integer operands must equal the reference
     - ``bypass``: True if the setting installs the bypass
     - ``naive``: True if naive im2col is also timed
-    - ``sweep_bytes``: memory that a memory sweep can fill on a CPU
     - ``send_preliminary``: sends a result that the controller uses if the process dies in the phase
       ``yardstick``
     - ``measured``: creates a context for measurements. The controller reads clocks and temperatures of the
@@ -127,7 +126,6 @@ class CheckContext:
     exact: bool
     bypass: bool
     naive: bool = False
-    sweep_bytes: int = 64 << 20
     compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
     send_preliminary: Callable[[CheckResult], None] = lambda answer: None

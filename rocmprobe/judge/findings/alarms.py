@@ -207,15 +207,13 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
         yield _finding(
             device, "vram-taken", suffix, "warning", "vram-oom",
             f"GPU memory was always at least {least:.0%} full: other programs use it", evidence,
-            "End these programs: `sudo fuser -v /dev/kfd /dev/dri/*` lists them. Without them, the largest "
-            "batches would be larger than in this run.",
+            "End these programs: `sudo fuser -v /dev/kfd /dev/dri/*` lists them.",
         )  # fmt: skip
     elif most >= _VRAM_FULL:
         yield _finding(
             device, "vram-full", suffix, "info", "vram-oom", f"GPU memory was up to {most:.0%} full",
             evidence,
-            "rocmprobe's search for the largest batch fills the memory on purpose. If your own training "
-            "fills it, use a smaller batch.",
+            "If your own training fills it, use a smaller batch.",
         )  # fmt: skip
 
 

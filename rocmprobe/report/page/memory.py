@@ -14,7 +14,7 @@ from rocmprobe.report.page import plots
 from rocmprobe.report.page.layout import Table, with_device
 
 _MOST_PLOTS, _MOST_BARS = 4, 16
-_HEADER = ("setting", "peak", "kept for backward", "largest batch")
+_HEADER = ("setting", "peak", "kept for backward")
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Memory:
 
 
 def memory(results: Results) -> Optional[Memory]:
-    """Return measured and predicted memory, and the largest batches, or None if no memory was measured."""
-    mine = [each for each in results.outcomes if each.check in ("memory", "memory-sweep") and each.memory]
+    """Return measured and predicted memory, or None if no memory was measured."""
+    mine = [each for each in results.outcomes if each.check == "memory" and each.memory]
     if not mine:
         return None
     devices = {outcome.device for outcome in mine}
@@ -40,18 +40,11 @@ def memory(results: Results) -> Optional[Memory]:
         label = with_device(problem, device, devices)
         tables.append((label, Table(_HEADER, _rows(found))))
         drawn.append((label, _bars(found)))
-    bounds = {text.bytes_(bound) for each in mine if (bound := _number(each, "bound_bytes")) is not None}
     caption = (
         "Peak memory of forward and backward, without the input, the weight and the gradient of the output. "
         "The peak includes the output and the other gradients. If a library does not report its workspace, "
         "the size of these tensors is the lower bound (“at least”)."
     )
-    if bounds:
-        caption += (
-            " Largest batch: the largest batch whose forward and backward fit into "
-            f"{' or '.join(sorted(bounds))}. The number in brackets is the smallest batch that did not fit. "
-            "The factor is relative to setting “default”."
-        )
     charts = [(label, bars) for label, bars in drawn if bars][:_MOST_PLOTS]
     return Memory(
         caption,
@@ -67,30 +60,21 @@ def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
         for word, series, value in (
             ("measured", "fwd", _number(outcome, "peak_bytes")), ("predicted", "fwd_bwd", predicted),
         ):  # fmt: skip
-            if value and value > 0 and outcome.check == "memory":
+            if value and value > 0:
                 bars.append(plots.Bar(f"{outcome.setting} {word}", series, value, text.bytes_(value)))
     return bars[:_MOST_BARS]
 
 
 def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
-    by_check: dict[str, dict[str, Outcome]] = {"memory": {}, "memory-sweep": {}}
-    for outcome in outcomes:
-        by_check[outcome.check][outcome.setting] = outcome
-    measured, swept = by_check["memory"], by_check["memory-sweep"]
-    native = _number(swept["default"], "largest_batch") if "default" in swept else None
-    return tuple(
-        (setting, *_bytes(measured.get(setting)), _batch(swept.get(setting), native))
-        for setting in dict.fromkeys([*measured, *swept])
-    )
+    measured = {outcome.setting: outcome for outcome in outcomes}
+    return tuple((setting, *_bytes(outcome)) for setting, outcome in measured.items())
 
 
-def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
+def _bytes(outcome: Outcome) -> tuple[str, str]:
     """Return the peak and the bytes kept for backward, each with its prediction."""
-    if outcome is None:
-        return "", ""
     peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})
     kept = _beside(outcome, "saved_bytes", {"predicted": "predicted_saved_bytes"})
-    return _with_state(outcome, peak), kept
+    return peak if outcome.state == "pass" else f"{outcome.meaning.symbol} {outcome.state}: {peak}", kept
 
 
 def _beside(outcome: Outcome, name: str, predictions: Mapping[str, str]) -> str:
@@ -102,24 +86,6 @@ def _beside(outcome: Outcome, name: str, predictions: Mapping[str, str]) -> str:
         if predicted is not None:
             return f"{text.bytes_(measured)}; {word} {text.bytes_(predicted)}"
     return text.bytes_(measured)
-
-
-def _batch(outcome: Optional[Outcome], native: Optional[float]) -> str:
-    if outcome is None:
-        return ""
-    largest, refused = _number(outcome, "largest_batch"), _number(outcome, "refused_batch")
-    if largest is None:
-        return _with_state(outcome, "unknown")
-    shown = f"{largest:.0f}" if outcome.memory.get("ended_by") == "memory" else f"at least {largest:.0f}"
-    if refused is not None:
-        shown += f" ({refused:.0f})"
-    if native and outcome.setting != "default":
-        shown += f" · {largest / native:.2f}×"  # noqa: RUF001
-    return _with_state(outcome, shown)
-
-
-def _with_state(outcome: Outcome, shown: str) -> str:
-    return shown if outcome.state == "pass" else f"{outcome.meaning.symbol} {outcome.state}: {shown}"
 
 
 def _number(outcome: Outcome, name: str) -> Optional[float]:
