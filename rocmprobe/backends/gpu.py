@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
@@ -58,33 +58,6 @@ class Cudnn:
         yield meter
         torch.cuda.synchronize(device)
         meter.peak_bytes = bytes_of("peak") - before
-
-    def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return three quarters of the free memory."""
-        import torch
-
-        torch.cuda.empty_cache()
-        # Leave memory for a desktop on the same card. Use the minimum, because some drivers report more free
-        # memory than the card has.
-        return min(torch.cuda.mem_get_info(device)) * 3 // 4
-
-    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        # The limit includes workspaces of MIOpen and cuDNN, which also come from PyTorch's caching allocator.
-        import torch
-
-        torch.cuda.empty_cache()
-        total = torch.cuda.mem_get_info(device)[1]
-        share = min(1.0, (torch.cuda.memory_reserved(device) + above) / total)
-
-        @contextmanager
-        def limited() -> Iterator[None]:
-            torch.cuda.set_per_process_memory_fraction(share, device)
-            try:
-                yield
-            finally:
-                torch.cuda.set_per_process_memory_fraction(1.0, device)
-
-        return limited
 
     def read(self, log: str) -> Reading:
         # cuDNN's log lists descriptors, but not the kernels that ran.

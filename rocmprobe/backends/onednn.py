@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.backends.base import switched
@@ -23,7 +20,6 @@ _EXECUTED = re.compile(
     r"(?:.*,alg:(?:de)?convolution_(\w+))?",
     re.MULTILINE,
 )
-_M_MMAP_THRESHOLD = -3
 
 
 class Onednn:
@@ -68,34 +64,6 @@ class Onednn:
             yield meter
         meter.peak_bytes = _peak(profiler.kineto_results.events())
 
-    def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return ``wanted``, but at most half of the free memory."""
-        found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        return wanted if found is None else min(wanted, int(found[1]) << 9)
-
-    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """Return a function that creates a context with a limit on the address space (RLIMIT_AS).
-
-        From this call on, glibc returns freed memory at once, so later allocations are a little slower.
-        """
-        import resource
-
-        _keep_no_freed_memory()
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * os.sysconf("SC_PAGE_SIZE") + above
-
-        @contextmanager
-        def limited() -> Iterator[None]:
-            soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-            set_already = [each for each in (soft, hard) if each != resource.RLIM_INFINITY]
-            resource.setrlimit(resource.RLIMIT_AS, (min([limit, *set_already]), hard))
-            try:
-                yield
-            finally:
-                resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-        return limited
-
     def read(self, log: str) -> Reading:
         executed = _EXECUTED.findall(log)
         if not executed:
@@ -109,16 +77,6 @@ class Onednn:
     def demands_exactness(self) -> bool:
         # oneDNN uses Winograd (inexact) only if the caller requests Winograd by name.
         return True
-
-
-def _keep_no_freed_memory() -> None:
-    """Make glibc return large freed blocks to the kernel at once."""
-    # glibc would keep up to about 60 MiB of freed blocks, a different amount each time. These blocks would
-    # count towards a memory limit.
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.mallopt(_M_MMAP_THRESHOLD, 1 << 17)
-        library.malloc_trim(0)
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:

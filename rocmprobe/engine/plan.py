@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.checks import CHECKS, TRAINERS
+from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
@@ -86,7 +86,7 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 
 
 def _requested_at(request: Request, options: RunOptions) -> bool:
-    if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
+    if request.check in (*MODELS, "soak") and options.purpose == "inference":
         return False
     return request.check in options.only or LEVELS.index(options.level) >= LEVELS.index(request.level)
 

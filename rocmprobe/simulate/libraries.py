@@ -59,12 +59,6 @@ class SimulatedMiopen(Miopen):
         with _CPU.meter(device) as meter:
             yield meter
 
-    def fillable_bytes(self, device: str, wanted: int) -> int:
-        return _CPU.fillable_bytes(device, wanted)
-
-    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        return _CPU.memory_limit(device, above)
-
     def demands_exactness(self) -> bool:
         return _CPU.demands_exactness()
 

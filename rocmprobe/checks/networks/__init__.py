@@ -1,1 +1,1 @@
-"""Networks and training for the checks ``train-*``, ``batch-sizes`` and ``soak``."""
+"""Networks and training for the checks ``train-*`` and ``soak``."""

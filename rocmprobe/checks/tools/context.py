@@ -43,18 +43,6 @@ class TestedLibrary(Protocol):
     def meter(self, device: str) -> AbstractContextManager[Meter]:
         """Return a context manager that measures the block's peak memory use."""
 
-    def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return how many bytes a test can allocate without harm to other programs.
-
-        On a CPU, return at most ``wanted`` bytes.
-        """
-
-    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """Return a function that creates a context with a memory limit.
-
-        The limit is the memory that the process has now, plus ``above`` bytes.
-        """
-
 
 @dataclass
 class CheckResult:
