@@ -62,33 +62,14 @@ _SYSTEMS = {"linux": "Linux", "wsl": "WSL", "windows": "Windows"}
 #: The remedy on each simulated machine, in the order of the table.
 _HELPS = {
     "healthy-gfx1100": "nothing is needed",
-    "hot-weak-fan": "a steeper fan curve",
     "rx5700-published-speeds": "nothing is needed; float32 trains faster than half precision",
-    "unstable-under-load": "more voltage, or lower clocks: `rocmprobe soak` shows it",
     "rdna1-rocm52-conv-dead": "vendor library off, bypass",
-    "rdna1-fp16-broken": "`no-faulty-solvers` or `no-winograd` for float16",
     "winograd-wrong": "`no-faulty-solvers`: one switch",
     "bn-dead": "for training `by-layer`: batch norm by PyTorch; vendor library off",
-    "compile-abort": "`serial-compile`",
-    "compile-abort-bn-dead": "for training `by-layer`: `serial-compile`, batch norm by PyTorch",
-    "miopen-3.4.0-gfx1010": "`by-layer`: batch norm, RNN, LSTM and GRU by PyTorch",
-    "miopen-3.5.1-gfx1010": "`by-layer`: `no-winograd`, batch norm by PyTorch",
-    "igemm-compile-failure": "`no-faulty-solvers`: one switch; `no-igemm`",
     "rocblas-files-missing": "solvers without GEMM, for inference",
     "wheel-without-arch": "the CPU",
     "conv-hang": "vendor library off, bypass",
-    "search-for-minutes": "`find-fast`",
-    "naive-fallback": "nothing; it is only slow",
     "stale-cache": "`clean-db`",
-    "db-read-only": "a clean environment",
-    "env-rejected": "a clean environment",
-    "gemm-memory-fault": "solvers without GEMM",
-    "oom-at-batch": "vendor library off, or a smaller batch",
-    "attention-backend-missing": "nothing; attention by separate products is right",
-    "every-size-minutes": "nothing for one size; `find-fast` or `immediate` where sizes change",
-    "triton-writes-nothing": "`AMDGCN_USE_BUFFER_OPS=0`",
-    "inductor-wrong": "no `torch.compile`",
-    "hipblaslt-no-kernels": "`TORCH_BLAS_PREFER_HIPBLASLT=0`; no int8 products",
 }
 
 

@@ -18,6 +18,7 @@ import command_host
 
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.results_file import read_results
+from rocmprobe.simulate.machines import machine_names
 
 CHECKOUT = Path(__file__).parents[1]
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
@@ -38,6 +39,21 @@ source = "made up"
 "torch.version" = "2.4.0+rocm6.1"
 "torch.kind" = "rocm"
 """
+
+
+#: Simulated machines that only tests need.
+MACHINES = Path(__file__).with_name("machines")
+
+
+def named_machine(name: str) -> str:
+    """The value of --simulate for a machine that ships, or for one of ``MACHINES``."""
+    path = MACHINES / f"{name}.toml"
+    return str(path) if path.exists() else name
+
+
+def all_machines() -> list[str]:
+    """The machines that ship and ``MACHINES``, as values of --simulate."""
+    return [*machine_names(), *sorted(map(str, MACHINES.glob("*.toml")))]
 
 
 def machine_file(path: Path, *faults: Mapping[str, Any], gpus: int = 1, **budgets: float) -> Path:

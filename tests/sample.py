@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
+from runs import named_machine
+
 from rocmprobe.model.changes import Change, Changes, Expected
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import (
@@ -277,7 +279,7 @@ def rdna1() -> Results:
     return _results(
         simulated="rdna1-rocm52-conv-dead",
         machine=rdna1_machine(),
-        telemetry=load_machine("hot-weak-fan").telemetry,
+        telemetry=load_machine(named_machine("hot-weak-fan")).telemetry,
         settings=(DEFAULT, GEMM_ONLY, VENDOR_OFF, BYPASS),
         trials=(
             _trial("default", log=LOG), _trial("gemm-only", log=LOG), _trial("vendor-off"), _trial("bypass"),

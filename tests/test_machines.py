@@ -1,12 +1,14 @@
-"""Simulated machines: those that ship, which faults strike where, and files that are none."""
+"""Simulated machines, shipped and of the tests: which faults strike where, and files that are none."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rows import every_row
+from runs import all_machines, named_machine
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.gpus import gfx_of, isa_of_override, marketing_name
@@ -29,8 +31,8 @@ PROBLEM = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
 SETTINGS = {setting.name for setting, _, _ in all_settings()}
 
 
-class TestShipped:
-    @every_row("name", machine_names())
+class TestEveryMachine:
+    @every_row("name", all_machines())
     def test_facts_agree_with_each_other(self, name):
         machine = load_machine(name).machine
         for gpu in machine.gpus:
@@ -42,21 +44,21 @@ class TestShipped:
         assert machine.value("torch.kind") == "rocm"
         assert torch_version(machine)
 
-    @every_row("name", machine_names())
+    @every_row("name", all_machines())
     def test_everything_has_a_source(self, name):
         found = load_machine(name)
-        assert found.name == name
+        assert found.name == Path(name).stem
         assert found.summary
         assert found.source
         assert all(fault.source for fault in found.faults)
-        assert all(fact.source == f"simulated machine {name}" for fact in found.machine.facts.values())
+        assert all(fact.source == f"simulated machine {found.name}" for fact in found.machine.facts.values())
 
-    @every_row("name", machine_names())
+    @every_row("name", all_machines())
     def test_its_faults_name_settings_that_exist(self, name):
         for fault in load_machine(name).faults:
             assert set(fault.settings) <= SETTINGS
 
-    @every_row("name", machine_names())
+    @every_row("name", all_machines())
     def test_its_faulty_solvers_are_tried_somewhere(self, name):
         machine = load_machine(name)
         tried = {
@@ -69,14 +71,14 @@ class TestShipped:
             one_by_one = {"GemmFwd1x1_0_2", "GemmBwd1x1_stride2"}  # strided 1x1 is no native problem
             assert set(fault.solver) - one_by_one <= tried
 
-    @every_row("name", machine_names())
+    @every_row("name", all_machines())
     def test_it_reaches_a_child_process_whole(self, name):
         found = load_machine(name)
         assert from_json(SimulatedMachine, json.loads(json.dumps(to_json(found)))) == found
 
 
 def test_the_first_machines_are_there():
-    assert {"rdna1-rocm52-conv-dead", "rdna1-fp16-broken", "healthy-gfx1100"} <= set(machine_names())
+    assert {"rdna1-rocm52-conv-dead", "healthy-gfx1100"} <= set(machine_names())
 
 
 class TestMatching:
@@ -108,7 +110,7 @@ class TestMatching:
         assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
 
         # The machine with broken fp16.
-        machine = load_machine("rdna1-fp16-broken")
+        machine = load_machine(named_machine("rdna1-fp16-broken"))
         (fault,) = machine.faults
         assert fault.matches("default", PROBLEM, "float16", "fwd", {})
         assert set(fault.solver) & set(machine.in_play(PROBLEM, "fwd", "cuda:0", {}))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import sample
-from runs import CHECKOUT, Started, cli, environment, machine_file, rocmprobe, wait_until
+from runs import CHECKOUT, Started, cli, environment, machine_file, named_machine, rocmprobe, wait_until
 from stand_in_libraries import python_without_torch
 
 from rocmprobe.engine.check import cases_of, setting_of
@@ -461,7 +461,7 @@ def test_a_hang_is_named_with_its_phase(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_each_kind_of_simulated_machine_has_a_verdict_within_the_budget(name: str) -> None:
-    answer = check("--simulate", name, "--budget", "40", cwd=CHECKOUT)
+    answer = check("--simulate", named_machine(name), "--budget", "40", cwd=CHECKOUT)
     assert answer["state"] in ("ok", "problem")
     assert answer["seconds"] <= answer["budget"] + OVER
     assert answer["simulated"] == name

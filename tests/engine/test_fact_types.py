@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from runs import PROBLEM, machine_file, run
+from runs import PROBLEM, all_machines, machine_file, run
 
 from rocmprobe.cli import main
 from rocmprobe.cli import run as run_command
@@ -19,7 +19,7 @@ from rocmprobe.engine.run import results
 from rocmprobe.model.facts import FACTS, GPU_FACTS, type_of, wrong_type
 from rocmprobe.model.results import BadInput, Gpu
 from rocmprobe.report.write import write_report
-from rocmprobe.simulate.machines import load_machine, machine_names
+from rocmprobe.simulate.machines import load_machine
 
 VALUES = ("text", 7, ["text"], [7], True, None, {"text": "text"}, {"text": 7}, 0.5)
 ids = pytest.mark.parametrize(
@@ -29,7 +29,7 @@ ids = pytest.mark.parametrize(
 
 def test_every_fact_has_a_type() -> None:
     assert set(GPU_FACTS) == {field.name for field in fields(Gpu)}
-    machines = [detect(), *(load_machine(name).machine for name in machine_names())]
+    machines = [detect(), *(load_machine(name).machine for name in all_machines())]
     for machine in machines:
         for name, fact in machine.facts.items():
             assert name in FACTS or name.startswith(("errors.", "variables.")), name

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROBLEM, Background, Run, cli, journal, machine_file, resume, run
+from runs import PROBLEM, Background, Run, cli, journal, machine_file, named_machine, resume, run
 
 from rocmprobe.judge.findings.sweep import of_sweep, solver_class
 from rocmprobe.knowledge.solvers import solver_of
@@ -245,7 +245,7 @@ def test_verify_takes_no_other_variables_from_results(runs: Mapping[str, Run], t
 
 @pytest.mark.thorough
 def test_a_kernel_that_does_not_compile(tmp_path: Path) -> None:
-    made = run(tmp_path / "out", "--simulate", "igemm-compile-failure", *asking(CK, GEMM))
+    made = run(tmp_path / "out", "--simulate", named_machine("igemm-compile-failure"), *asking(CK, GEMM))
     assert classes(made) == {CK: "compile error", GEMM: "ok"}
     found = made.results.recommendation
     assert found is not None

@@ -10,6 +10,7 @@ import pytest
 import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import named_machine
 from tiers import examples
 
 from rocmprobe.judge.findings.alarms import telemetry_findings
@@ -21,7 +22,7 @@ from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.page.telemetry_section import telemetry
 from rocmprobe.simulate.machines import load_machine
 
-HOT = load_machine("hot-weak-fan").telemetry
+HOT = load_machine(named_machine("hot-weak-fan")).telemetry
 
 
 def section(results: Results) -> str:
