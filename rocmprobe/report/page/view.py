@@ -42,7 +42,6 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     memory,  # fmt: skip
     normal_speed,  # fmt: skip
-    operators,  # fmt: skip
     shapes_table,  # fmt: skip
     soak_section,  # fmt: skip
     telemetry_section,  # fmt: skip
@@ -153,7 +152,6 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 
 def _measured(results: Results) -> dict[str, Any]:
     return {
-        "operators": operators.operators(results),
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
         "normal_speed": normal_speed.normal_speed(results),
