@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.check import Check, FailureText, Requires
 from rocmprobe.checks.networks.precision import autocast, plain
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
@@ -146,21 +146,30 @@ _network = partial(
     Check, rung="train", exclusive=True, seconds=1.5,
     requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
 )  # fmt: skip
+_explained = partial(
+    FailureText, rung="primitives", general=False, needed=False,
+    advice="Train under a setting or in a dtype with which this network passed.",
+)  # fmt: skip
 CHECKS = (
     _network(
-        "train-resnet", question="Does a ResNet train correctly, and how fast?", function=train_resnet
+        "train-resnet", question="Does a ResNet train correctly, and how fast?", function=train_resnet,
+        explanation=_explained("Training of a ResNet"),
     ),
     _network(
         "train-detector", question="Does a detector train correctly, and how fast?",
-        function=train_detector,
+        function=train_detector, explanation=_explained("Training of a network like YOLO"),
     ),
-    _network("train-unet", question="Does a U-Net train correctly, and how fast?", function=train_unet),
+    _network(
+        "train-unet", question="Does a U-Net train correctly, and how fast?", function=train_unet,
+        explanation=_explained("Training of a U-Net"),
+    ),
     _network(
         "train-lstm", question="Does an LSTM train correctly, and how fast?", function=train_lstm,
         requires=Requires(("gemm",), beside=("lstm",), float32=("train-lstm",)), verified=False,
+        explanation=_explained("Training of an LSTM"),
     ),
     _network(
         "train-depthwise", question="Does a depthwise network train correctly, and how fast?",
-        function=train_depthwise,
+        function=train_depthwise, explanation=_explained("Training of a network like MobileNet"),
     ),
 )  # fmt: skip

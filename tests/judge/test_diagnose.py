@@ -262,6 +262,23 @@ class TestPrimitives:
         assert found.title == "Cumulative sum computes wrong numbers"
         assert "on the CPU" in found.advice
 
+        # A network that does not train in one dtype has a finding, too.
+        asked = next(each for each in results.outcomes if each.check == "training-step")
+        trained = [
+            dataclasses.replace(
+                asked,
+                id=f"{asked.id}-{dtype}",
+                setting="default",
+                check="train-unet",
+                dtype=dtype,
+                state=state,
+            )
+            for dtype, state in (("float32", "pass"), ("float16", "wrong"))
+        ]
+        found = finding(dataclasses.replace(results, outcomes=(*results.outcomes, *trained)), "train-unet")
+        assert found.title == "Training of a U-Net computes wrong numbers in float16"
+        assert (found.severity, found.layer) == ("warning", "miopen-exec")
+
         # Batch norm is told once.
         assert ids(healthy(changes={"default/batch-norm*": "error"})) == ["batch-norm"]
 

@@ -23,7 +23,7 @@ from rocmprobe.judge.findings.convolution import native_convolution, other_dtype
 from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_sizes
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
-from rocmprobe.judge.findings.primitives import controls, joined, models, primitives
+from rocmprobe.judge.findings.primitives import controls, joined, primitives
 from rocmprobe.judge.findings.stability import stability
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
@@ -54,7 +54,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     of_one = (
         _ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
         faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, _channels_last_step,
-        models, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
+        _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     unusable = tuple(_torch_unusable(results))
     judged = unusable or tuple(finding for rule in of_one for finding in rule(results))

@@ -1,4 +1,4 @@
-"""Findings about matrix products, attention, and kernels that are compiled at run time."""
+"""Findings about failing checks, from the explanation that each check declares."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Findings about layers other than plain convolution, and about small networks."""
+"""Findings about layers other than plain convolution."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks import CHECKS
 from rocmprobe.judge.assessment import case_key, failed, failures_against_pytorch_layers, quoted
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
@@ -152,46 +152,3 @@ def controls(results: Results) -> Iterator[Finding]:
         quoted(single or broken),
         f"No setting of {library(results)} fixes this. Check the torch build and the driver below it.",
     )
-
-
-_WORDS = {
-    "train-resnet": "A ResNet",
-    "train-detector": "A network like YOLO",
-    "train-unet": "A U-Net",
-    "train-lstm": "An LSTM",
-    "train-depthwise": "A network like MobileNet",
-}
-
-
-def models(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each network that does not train correctly under ``default``."""
-    for check in MODELS:
-        broken = failed(
-            outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")
-        )
-        in_float32 = tuple(outcome for outcome in broken if outcome.dtype == "float32")
-        if in_float32:
-            yield _finding(
-                results,
-                in_float32,
-                "error",
-                f"{_WORDS[check]} does not train correctly with {library(results)}, "
-                "although each of its layers passed alone",
-                "Use a configuration under which it passed. See the models in the report.",
-            )
-        elif broken:
-            dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
-            yield _finding(
-                results,
-                broken,
-                "warning",
-                f"{_WORDS[check]} does not train correctly under autocast to {dtypes}; in float32 it does",
-                "Train in float32, or use a configuration under which it passed.",
-            )
-
-
-def _finding(
-    results: Results, broken: tuple[Outcome, ...], severity: str, title: str, advice: str
-) -> Finding:
-    cause, layer = blamed(results, broken, library_layer(results, broken))
-    return Finding(broken[0].check, severity, cause, layer, title, quoted(broken), advice)
