@@ -235,7 +235,7 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
         refuse_underived(found, "check")
         return found
     try:
-        rows = settings_for(target.backend, f"{name},", torch, ("torch",))
+        rows = settings_for(target.backend, f"{name},", torch)
     except BadInput as error:
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     setting = next(each for each in rows if each.name == name)
