@@ -15,9 +15,9 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
 
 #: Limit for the error of a gradient relative to the reference's largest value, keyed by the dtype of the
-#: convolution. Each limit is more than five times the error in benchmarks/results/layer_limits.json. The
-#: limit for float32 is more than thirty times its error, because MIOpen can choose Winograd, whose error is
-#: ten times as large.
+#: convolution. benchmarks/results/false_alarms.md gives the largest share of each limit that correct results
+#: reach. The limit for float32 is more than thirty times the measured error, because MIOpen can choose
+#: Winograd, whose error is ten times as large.
 GRADIENT_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 1e-2,

@@ -12,8 +12,8 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
 
 #: Limit for the error of losses and weights after two steps under autocast, keyed by its dtype. The error is
-#: relative to the largest value or 1. Each limit is more than five times the error in
-#: benchmarks/results/layer_limits.json.
+#: relative to the largest value or 1. benchmarks/results/false_alarms.md gives the largest share of each
+#: limit that correct results reach.
 AUTOCAST_LIMITS: Mapping[str, float] = {"float16": 4e-4, "bfloat16": 2e-3}
 
 

@@ -32,7 +32,7 @@ _BASE, _LARGEST_FACTOR = 128, 16
 _FACTOR_RMS = 13.7
 #: Limits, by dtype, for layers and operators other than convolution. A limit is the largest deviation of a
 #: correct result from fp64, divided by the largest value of the reference (at least the check's ``least``).
-#: Each limit is more than five times the deviation measured in benchmarks/results/layer_limits.json.
+#: benchmarks/results/false_alarms.md gives the largest share of each limit that correct results reach.
 LAYER_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 2e-2,

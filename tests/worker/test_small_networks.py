@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +17,6 @@ from rocmprobe.checks import CHECKS, MODELS, models
 from rocmprobe.checks.networks import training
 from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -145,20 +141,3 @@ def test_weights_are_the_same_in_every_process() -> None:
     torch.manual_seed(2)
     second = drawn(NETWORKS["lstm"], 0).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_every_limit_is_five_times_what_was_measured_and_below_what_faults_show() -> None:
-    measured = json.loads((CHECKOUT / "benchmarks/results/model_limits.json").read_text())
-    for name, dtypes in measured["right"].items():
-        for dtype, largest in dtypes.items():
-            limit = models.limits()[name][dtype]
-            assert all(limit[what] >= 5 * error for what, error in largest.items()), (name, dtype)
-    for name, kinds in measured["faulty"].items():
-        for dtype in ("float32", "float16"):
-            limit = models.limits()[name][dtype]
-            for kind, cases in kinds.items():
-                for places, least in cases.items():
-                    # Batch norm takes most of it back: one such layer is lost in the rounding of float16.
-                    hidden = (kind, places, dtype) == ("doubles a channel", "in one", "float16")
-                    shows = any(least[what] > limit[what] for what in limit)
-                    assert shows or (hidden and name != "detector"), (name, dtype, kind, places)

@@ -1,7 +1,6 @@
 """Algorithms of the bypass, one per file.
 
 Algorithms only multiply and add, so results on small integers are exact.
-``benchmarks/results/leave_one_out.md`` shows how much time each algorithm saves.
 """
 
 from __future__ import annotations

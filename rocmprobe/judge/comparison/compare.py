@@ -105,8 +105,7 @@ def verdict(comparison: Comparison) -> str:
 
 def _alone(each: Measured) -> bool:
     """Return True if ``each`` is the time of a single problem."""
-    # A single time is weak evidence: it differs in a third of comparisons without any change
-    # (benchmarks/results/compare.json).
+    # A single time is weak evidence: on a CPU it differs in a third of comparisons without any change.
     return bool(each.id) and each.kind != "memory"
 
 
