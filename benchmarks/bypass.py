@@ -4,31 +4,31 @@ The im2col patch is the usual one: ``F.unfold`` of the whole batch and a product
 Every round runs the variants in a new random order, so that other load affects all variants. Figures are
 medians. Run it on an otherwise idle machine::
 
-    python benchmarks/bypass.py --rounds 9 -o benchmarks/results/bypass_cpu.json
-    python benchmarks/bypass.py --show benchmarks/results/bypass_cpu.json     # the table and the plot from it
+    python benchmarks/bypass.py -o benchmarks/results/bypass.md
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
+import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
-from bypass_shown import summary, write_plot, write_table
-from networks import network_problems
+from figures import heading, publish, table
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
-from rocmprobe.model.problems import Problem
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.text.tables import toml
 
 BATCH = 4
 WORKSPACE_MB = 256
@@ -36,9 +36,52 @@ WORKSPACE_MB = 256
 GEMM_BASED = ("pointwise", "im2col", "shift", "col2im", "aten")
 #: A variant slower than this many times native runs in fewer rounds.
 SLOW = 20
+#: The form of a convolution in ``networks.toml``.
+FORM = re.compile(r"(\d+)x(\d+)([kt])(\d+)(?:s(\d+))?(?:g(\d+))?@(\d+)")
+#: Ratios of the summary: the variant and what it is compared with.
+RATIOS = (
+    ("bypass", "native"), ("naive", "native"), ("off", "native"), ("naive", "bypass"), ("off", "bypass"),
+    ("compiled", "bypass"),
+)  # fmt: skip
 
 Convolve = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Variant = tuple[Convolve, Callable[[], AbstractContextManager[Any]]]
+
+
+def network_problems(device_type: str, names: Sequence[str]) -> Iterator[tuple[str, Problem]]:
+    """Yield network and fp32 problem, each problem once, with the first network that has it.
+
+    The sides are those of the device type. Raise SystemExit for an unknown network.
+    """
+    networks = toml(Path(__file__).with_name("networks.toml").read_text("utf-8"))["network"]
+    unknown = set(names) - {row["name"] for row in networks}
+    if unknown:
+        known = ", ".join(row["name"] for row in networks)
+        raise SystemExit(f"no network {', '.join(unknown)}; there are {known}")
+    seen = set()
+    for row in networks:
+        if names and row["name"] not in names:
+            continue
+        shrink = row["image"] // row["cpu"] if device_type == "cpu" else 1
+        for word in row["problems"].split():
+            problem = parse_problem(problem_text(word, shrink))
+            if problem.text not in seen:
+                seen.add(problem.text)
+                yield row["name"], problem
+
+
+def problem_text(word: str, shrink: int) -> str:
+    match = FORM.fullmatch(word)
+    assert match is not None, word
+    channels, filters, form, kernel, stride, groups, side = match.groups()
+    kind = "conv2d" if form == "k" else "conv_transpose2d"
+    size = int(side) // shrink
+    text = f"{kind}-fp32-n{BATCH}-c{channels}-i{size}x{size}-k{filters}-f{kernel}x{kernel}"
+    if stride:
+        text += f"-s{stride}"
+    if form == "k" and int(kernel) > 1:
+        text += f"-p{int(kernel) // 2}"
+    return text + (f"-g{groups}" if groups else "")
 
 
 def native(problem: Problem) -> Convolve:
@@ -226,12 +269,13 @@ class Bench:
         return found
 
 
-def measured(arguments: argparse.Namespace) -> dict[str, Any]:
+def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the figures of each problem, and print its times."""
     device = torch.device(arguments.device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     random.seed(0)
     rows = []
-    for network, problem in network_problems(device.type, tuple(arguments.networks), BATCH):
+    for network, problem in network_problems(device.type, arguments.networks):
         bench = Bench(problem, device)
         row = {
             "network": network, "problem": problem.text,
@@ -243,25 +287,60 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             },
         }  # fmt: skip
         rows.append(row)
-        times = row["seconds"]
-        line = " ".join(
-            f"{name} {times[name]['fwd_bwd'] / times['native']['fwd_bwd']:.2f}"
-            for name in times
-            if name not in ("native", "compilation")
-        )
-        print(f"{problem.text}: native {1e3 * times['native']['fwd_bwd']:.2f} ms, {line}", flush=True)
-    return {
-        "device": processor(device), "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "rounds": arguments.rounds, "workspace_mb": WORKSPACE_MB, "summary": summary(rows), "rows": rows,
-    }  # fmt: skip
+        print(problem.text, *times_of(row), flush=True)
+    return rows
 
 
-def processor(device: torch.device) -> str:
-    """Return the name of the GPU or the CPU."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "CPU")
+def times_of(row: Mapping[str, Any]) -> list[str]:
+    """Return native's milliseconds, and the times of the other variants as multiples of it."""
+    seconds = {name: times["fwd_bwd"] for name, times in row["seconds"].items() if name != "compilation"}
+    native = seconds.pop("native")
+    return [f"{1e3 * native:.2f}", *(f"{each / native:.2f}" for each in seconds.values())]
+
+
+def mean_ratio(rows: Sequence[Mapping[str, Any]], kind: str, over: str, under: str) -> str:
+    """Return the geometric mean of the time ratio over ``rows``."""
+    ratios = [row["seconds"][over][kind] / row["seconds"][under][kind] for row in rows]
+    return f"{statistics.geometric_mean(ratios):.2f}"
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the ratios of all problems and of each network, the rate of the products, and the memory."""
+    ratios = [(over, under) for over, under in RATIOS if over in rows[0]["seconds"]]
+    groups = {"all": rows}
+    for row in rows:
+        groups[row["network"]] = [*groups.get(row["network"], ()), row]
+    yield from ("Time ratios, geometric means, forward and backward (in brackets: forward):", "")
+    yield from table(
+        ("problems", *(f"{over} / {under}" for over, under in ratios)),
+        (
+            (
+                f"{name} ({len(group)})",
+                *(
+                    f"{mean_ratio(group, 'fwd_bwd', *pair)} ({mean_ratio(group, 'fwd', *pair)})"
+                    for pair in ratios
+                ),
+            )
+            for name, group in groups.items()
+        ),
+    )
+    shares = [each["mm"] / each["bypass"] for row in rows for each in row["gemm"].values()]
+    memory = [row["memory"] for row in rows]
+    other = sum(each["bypass"]["kept"] != each["native"]["kept"] for each in memory)
+    peak = max(each["bypass"]["peak"] - each["native"]["peak"] for each in memory)
+    yield from (
+        "",
+        "- native: PyTorch's convolution. off: the vendor library switched off. "
+        "naive: `F.unfold` of the whole batch, a product, a loop over groups.",
+        "- Share of the rate of `torch.mm` with the same m, n and k: "
+        f"median {statistics.median(shares):.0%}, least {min(shares):.0%}, "
+        f"below 60 % in {sum(share < 0.6 for share in shares)} of {len(shares)} directions.",
+        f"- Bytes kept for backward: other than native's in {other} of {len(rows)} problems.",
+        f"- Largest peak above native's: {peak / (1 << 20):.0f} MiB, of {WORKSPACE_MB} MiB allowed.",
+    )
+    compilations = [row["seconds"]["compilation"] for row in rows if "compilation" in row["seconds"]]
+    if compilations:
+        yield f"- Compilation by `torch.compile`: {statistics.median(compilations):.1f} s (median)."
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -271,18 +350,27 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--compile", action="store_true", help="a column for torch.compile of the bypass")
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--show", type=Path, help="write the table and the plot of these results again")
     arguments = parser.parse_args(words)
-    if arguments.show:
-        figures, output = json.loads(arguments.show.read_text("utf-8")), arguments.show
-        figures["summary"] = summary(figures["rows"])
-    else:
-        figures, output = measured(arguments), arguments.output
-    print(json.dumps(figures["summary"], indent=1))
-    if output:
-        output.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
-        write_table(figures, output.with_suffix(".md"))
-        write_plot(figures, output.with_suffix(".svg"))
+    rows = measured(arguments)
+    names = [name for name in rows[0]["seconds"] if name not in ("native", "compilation")]
+    command = f"python benchmarks/bypass.py --device {arguments.device} --rounds {arguments.rounds}"
+    lines = [
+        *heading("The bypass", command),
+        f"Convolutions of `networks.toml` in fp32, batch {BATCH}, {torch.get_num_threads()} threads.",
+        *summary(rows),
+        "",
+        "Each problem: native's time for forward and backward, and multiples of it.",
+        "",
+        *table(
+            ("problem", *DIRECTIONS, "native, ms", *names),
+            (
+                (row["problem"], *(row["algorithms"][each] for each in DIRECTIONS), *times_of(row))
+                for row in rows
+            ),
+            texts=1 + len(DIRECTIONS),
+        ),
+    ]
+    publish(lines, arguments.output)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ The logs are made up: an ordinary log of 40 lines; one line repeated; MIOPEN_LOG
 numbers; random words, no two lines alike; and random bytes, which are not text. One line in the middle of
 each large log reports a failure. The benchmark fails if `explain` does not find that line::
 
-    python benchmarks/explain.py -o benchmarks/results/explain.json
+    python benchmarks/explain.py -o benchmarks/results/explain.md
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import resource
 import statistics
@@ -21,9 +20,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from figures import publish
+from figures import heading, publish, table
 
 _MEGABYTES = 100
 _BLOCK = 1_000_000
@@ -90,8 +88,8 @@ def blocks(kind: Callable[[random.Random], bytes]) -> Iterator[bytes]:
             yield b"\n" + FATAL
 
 
-def asked(log: Path) -> tuple[float, str]:
-    """Return the seconds of the whole process, and the cause that it ranked first."""
+def asked(log: Path) -> float:
+    """Return the seconds of the whole process. Raise SystemExit if it misses the failure."""
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "rocmprobe", "explain", "--json", str(log)], capture_output=True, check=True
@@ -100,18 +98,14 @@ def asked(log: Path) -> tuple[float, str]:
     causes = json.loads(done.stdout)["causes"]
     if not any("TensileLibrary.dat" in line for cause in causes for line in cause["evidence"]):
         raise SystemExit(f"the failure in {log.name} was not found")
-    return seconds, causes[0]["cause"]
+    return seconds
 
 
-def timed(log: Path, repeats: int) -> dict[str, Any]:
-    runs = [asked(log) for _ in range(repeats)]
-    seconds = [run[0] for run in runs]
-    return {
-        "seconds": round(statistics.median(seconds), 3),
-        "slowest": round(max(seconds), 3),
-        "repeats": repeats,
-        "cause": runs[0][1],
-    }
+def timed(name: str, log: Path, repeats: int) -> tuple[str, str, int, str, str]:
+    """Return the row of a log: size, median and slowest seconds."""
+    seconds = [asked(log) for _ in range(repeats)]
+    size = f"{log.stat().st_size / 1e6:.3g} MB"
+    return name, size, repeats, f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"
 
 
 def main() -> None:
@@ -123,23 +117,25 @@ def main() -> None:
     )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    figures: dict[str, Any] = {
-        "python": sys.version.split()[0],
-        "cores": os.cpu_count(),
-        "megabytes": _MEGABYTES,
-    }
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.txt")
         log.write_bytes(ordinary())
         asked(log)
-        figures["an ordinary log"] = timed(log, 10 * options.repeats)
+        rows.append(timed("ordinary", log, 10 * options.repeats))
         for name, kind in KINDS.items():
             with log.open("wb") as file:
                 file.writelines(blocks(kind))
-            figures[name] = timed(log, options.repeats)
+            rows.append(timed(name, log, options.repeats))
     # ``ru_maxrss`` is in KiB on Linux, and belongs to the largest child.
-    figures["largest_resident_megabytes"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    publish(figures, options.output)
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    lines = [
+        *heading("`rocmprobe explain`", f"python benchmarks/explain.py --repeats {options.repeats}"),
+        f"Seconds of the whole process. It needs at most {memory} MB of memory.",
+        "",
+        *table(("log", "size", "repeats", "median, s", "slowest, s"), rows),
+    ]
+    publish(lines, options.output)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Test that correct implementations pass the numeric checks of a level, with other operands for each seed.
 
-The benchmark runs on this CPU all checks of the level except measurements and timed networks
-(``benchmarks/model_limits.py`` covers the networks). The checks run under their settings: the vendor library,
-PyTorch's own kernels and the bypass. Convolutions also run by each algorithm of the bypass. Every result
-other than "pass" and "n/a" is a false alarm and is printed. Run it from the project's root::
+The benchmark runs on this CPU all checks of the level except measurements and timed networks. The checks run
+under their settings: the vendor library, PyTorch's own kernels and the bypass. Convolutions also run by each
+algorithm of the bypass. Every result other than "pass" and "n/a" is a false alarm::
 
-    python benchmarks/false_alarms.py --level quick --seeds 100 -o benchmarks/results/false_alarms_quick.json
+    python benchmarks/false_alarms.py --level quick --seeds 100 -o benchmarks/results/false_alarms.md
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import platform
 import runpy
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from figures import publish
+from figures import heading, publish, table
 
 from rocmprobe import bypass
 from rocmprobe.bypass.algorithms import ALGORITHMS
@@ -44,6 +41,8 @@ from rocmprobe.worker.main import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 
 SUITES = Path(__file__).parent.parent / "suites"
+#: States of a correct implementation.
+OK = ("pass", "n/a")
 CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
 
 
@@ -125,20 +124,25 @@ def answered(case: Case, number: int) -> CheckResult:
 def one_seed(arguments: tuple[str, int]) -> dict[str, Any]:
     level, seed = arguments
     torch.set_num_threads(1)
-    states: Counter[str] = Counter()
-    shares: dict[str, float] = {}
+    states: Counter[tuple[str, str]] = Counter()
+    shares: dict[tuple[str, str, str], float] = {}
     alarms = []
     for case in asked(level):
         answer = answered(case, seed)
-        states[f"{case.setting}: {answer.state}"] += 1
-        if answer.state not in ("pass", "n/a"):
-            alarms.append({"case": case.id, "seed": seed, "state": answer.state, "message": answer.message})
+        states[case.setting, answer.state] += 1
+        if answer.state not in OK:
+            message = f"{answer.state}: {answer.message}"
+            alarms.append({"case": case.id, "setting": case.setting, "seed": seed, "message": message})
         for name, value in answer.numerics.items():
             limit = answer.numerics.get(f"{name}_limit", 1.0 if name == "bound_ratio" else None)
             if limit:
-                key = f"{case.check} {case.dtype} {name}"
+                key = case.check, case.dtype, name
                 shares[key] = max(shares.get(key, 0.0), value / limit)
     return {"states": states, "shares": shares, "alarms": alarms}
+
+
+def share_of(shares: Mapping[tuple[str, str, str], float], key: tuple[str, str, str]) -> str:
+    return f"{shares[key]:.3f}" if key in shares else ""
 
 
 def main() -> None:
@@ -147,10 +151,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    started = time.perf_counter()
     os.environ["ROCMPROBE_BYPASS_MEASURE"] = os.environ["ROCMPROBE_BYPASS_PLANS"] = "0"
-    states: Counter[str] = Counter()
-    shares: dict[str, float] = {}
+    states: Counter[tuple[str, str]] = Counter()
+    shares: dict[tuple[str, str, str], float] = {}
     alarms: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
         seeds = [(arguments.level, seed) for seed in range(arguments.seeds)]
@@ -161,21 +164,32 @@ def main() -> None:
                 key: max(shares.get(key, 0), value) for key, value in {**shares, **found["shares"]}.items()
             }
             print(f"{number} of {len(seeds)} seeds, {len(alarms)} false alarms", flush=True)
-    for alarm in alarms:
-        print(alarm["case"], alarm["seed"], alarm["message"])
-    result = {
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "level": arguments.level,
-        "seeds": arguments.seeds,
-        "seconds": round(time.perf_counter() - started),
-        "answers": sum(states.values()),
-        "states": dict(sorted(states.items())),
-        "largest_share_of_limit": {key: round(value, 3) for key, value in sorted(shares.items())},
-        "false_alarms": alarms,
-    }
-    print(f"{result['answers']} answers, {len(alarms)} false alarms, {result['seconds']} s")
-    publish(result, arguments.output)
+    command = f"python benchmarks/false_alarms.py --level {arguments.level} --seeds {arguments.seeds}"
+    settings_run = sorted({setting for setting, _ in states})
+    alarms_of = Counter(each["setting"] for each in alarms)
+    measures = sorted({measure for _, _, measure in shares})
+    checks = sorted({key[:2] for key in shares})
+    lines = [
+        *heading("False alarms", command),
+        f"{len(alarms)} false alarms in {sum(states.values())} results.",
+        "",
+        *(f"- {each['case']}, seed {each['seed']}: {each['message']}" for each in alarms),
+        *table(
+            ("setting", "pass", "n/a", "false alarms"),
+            (
+                (name, states[name, "pass"], states[name, "n/a"], alarms_of[name]) for name in settings_run
+            ),
+        ),
+        "",
+        "Largest share of each limit:",
+        "",
+        *table(
+            ("check", "dtype", *measures),
+            ((*check, *(share_of(shares, (*check, each)) for each in measures)) for check in checks),
+            texts=2,
+        ),
+    ]  # fmt: skip
+    publish(lines, arguments.output)
 
 
 if __name__ == "__main__":

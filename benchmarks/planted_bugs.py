@@ -2,9 +2,9 @@
 
 The benchmark runs the check ``convolution`` on this CPU with each bug of ``simulate/generated.py``, over sums
 of 27 to 18432 products. It judges the result by each rule for kernels (``numerics.SUMS``, ``PARTS`` for half
-precision, ``TRANSFORMS``). It prints a table in Markdown, and writes the table and the figures::
+precision, ``TRANSFORMS``)::
 
-    python benchmarks/planted_bugs.py -o benchmarks/results/planted_bugs.json
+    python benchmarks/planted_bugs.py -o benchmarks/results/planted_bugs.md
 
 Correct kernels are judged on the same problems. "right" accumulates half precision in fp32 as on a GPU.
 "right-here" is this CPU's own, which sums half precision in parts.
@@ -17,11 +17,8 @@ element occurred in a share r of these calls (``Fault.chance``), the check would
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -30,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from figures import heading, publish, table
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.checks.convolution import convolution
@@ -95,15 +93,12 @@ def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
 
 
 def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the float measures as shares of their limits. A share above 1 fails.
-
-    A share that is not finite becomes 1e99, because JSON has no infinity.
-    """
+    """Return the float measures as shares of their limits. A share above 1 fails, and NaN becomes inf."""
     # ``bound_ratio`` without a limit is already a share.
     shares = {
         name: numerics[name] / numerics.get(f"{name}_limit", 1.0) for name in MEASURES if name in numerics
     }
-    return {name: share if math.isfinite(share) else 1e99 for name, share in shares.items()}
+    return {name: math.inf if math.isnan(share) else share for name, share in shares.items()}
 
 
 def tiers(answer: CheckResult) -> list[str]:
@@ -137,34 +132,12 @@ def largest_signal(verdict: Mapping[str, Any]) -> float:
     return max(verdict["signals"].values())
 
 
-#: Columns of a row: the state by each rule, and by the first rule the tiers and the largest signal.
-COLUMNS = (
-    "bug",
-    "dtype",
-    "direction",
-    "terms",
-    "problem",
-    *RULES,
-    "found by",
-    "largest float signal / limit",
-)
-
-
-def kept(row: Mapping[str, Any]) -> list[Any]:
-    """Return ``row`` in the order of ``COLUMNS``, with None for a rule that does not apply."""
-    first = next(iter(row["judged"].values()))
-    states = [row["judged"].get(owed, {}).get("state") for owed in RULES]
-    signal = float(f"{largest_signal(first):.3g}")
-    return [*(row[name] for name in COLUMNS[:5]), *states, first["found_by"], signal]
-
-
-def table(rows: Iterable[Mapping[str, Any]]) -> str:
+def by_bug(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a table by bug and dtype of the combinations judged wrong, and of the tiers that find them."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["bug"], row["dtype"]].append(row)
-    lines = [f"| bug | dtype | {' | '.join(RULES)} | found by | smallest float signal / limit |"]
-    lines.append(f"|---|---|{'---:|' * len(RULES)}---|---:|")
+    shown = []
     for (bug, dtype), group in groups.items():
         first = rules(bug, dtype)[0]
         counts = []
@@ -174,10 +147,8 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
         by = Counter(tier for row in group for tier in row["judged"][first]["found_by"])
         found_by = ", ".join(f"{tier} {count}" for tier, count in sorted(by.items()))
         smallest = min(largest_signal(row["judged"][first]) for row in group)
-        lines.append(
-            f"| {bug} | {SHORT_DTYPES[dtype]} | {' | '.join(counts)} | {found_by} | {smallest:.2g} |"
-        )
-    return "\n".join(lines)
+        shown.append((bug, SHORT_DTYPES[dtype], found_by, *counts, f"{smallest:.2g}"))
+    return table(("bug", "dtype", "found by", *RULES, "smallest float signal / limit"), shown, texts=3)
 
 
 def misjudged(rows: Iterable[Mapping[str, Any]], owed: str) -> list[str]:
@@ -198,26 +169,19 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     names, sums = options.bug or [*RIGHT, *BUGS], tuple(options.terms or TERMS)
-    started = time.perf_counter()
     rows = [
         measured(name, each)
         for name in names
         # A correct kernel runs on the problems of the first bug, which exists everywhere.
         for each in combinations(BUGS.get(name, next(iter(BUGS.values()))), sums)
     ]
-    printed = table(rows) + "\n"
+    lines = [*heading("Planted bugs", "python benchmarks/planted_bugs.py"), *by_bug(rows)]
     for owed in RULES:
         asked = sum(owed in row["judged"] for row in rows)
         wrongly = misjudged(rows, owed)
-        heading = f"{owed}: {len(wrongly)} of {asked} verdicts are not the right one"
-        printed += "\n" + "\n- ".join([heading, *wrongly]) + "\n"
-    print(printed, f"{time.perf_counter() - started:.0f} s", sep="\n")
-    if options.output:
-        written = ",\n".join(json.dumps(kept(row)) for row in rows)
-        head = {"torch": torch.__version__, "machine": platform.machine(), "columns": COLUMNS}
-        text = f'{json.dumps(head)[:-1]}, "rows": [\n{written}\n]}}\n'
-        options.output.write_text(text, "utf-8")
-        options.output.with_suffix(".md").write_text(printed, "utf-8")
+        lines += ["", f"{owed}: {len(wrongly)} of {asked} verdicts are incorrect"]
+        lines += [f"- {each}" for each in wrongly]
+    publish(lines, options.output)
 
 
 if __name__ == "__main__":

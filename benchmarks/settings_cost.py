@@ -1,9 +1,9 @@
 """Cost of each setting of oneDNN on this CPU: throughput and first call, as ratios to ``default``.
 
 The settings alternate, and each round uses new children without tracing and with one thread. The best time of
-all rounds is the time that other programs disturbed least. The site's catalogue shows the table::
+all rounds is the time that other programs disturbed least::
 
-    python benchmarks/settings_cost.py --rounds 8 -o benchmarks/results/settings_cost.json
+    python benchmarks/settings_cost.py --rounds 8 -o benchmarks/results/settings_cost.md
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from figures import heading, publish, table
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.detect import detect
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import environment, must_spawn
 from rocmprobe.knowledge.settings import settings_for
@@ -80,14 +79,15 @@ def best(rounds: Sequence[Round], name: str, text: str, key: str) -> float:
     return min(each[name][text][key] for each in rounds)
 
 
-def cost(rounds: Sequence[Round], name: str, key: str) -> dict[str, float]:
+def cost(rounds: Sequence[Round], name: str, key: str) -> str:
     """Return the ratio over all rounds and over either half of the rounds. The halves show how reliable it
     is."""
-    halves = sorted(round(ratio(half, name, key), 2) for half in (rounds[::2], rounds[1::2]))
-    return {"ratio": round(ratio(rounds, name, key), 2), "halves": halves}
+    halves = sorted(ratio(half, name, key) for half in (rounds[::2], rounds[1::2]))
+    return f"{ratio(rounds, name, key):.2f} ({halves[0]:.2f} to {halves[1]:.2f})"
 
 
-def measured(rounds_wanted: int) -> dict[str, Any]:
+def measured(rounds_wanted: int) -> list[str]:
+    """Return the lines of the result."""
     # The fork server reads this when it imports torch. Threads that wait for each other would measure other
     # programs.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -102,19 +102,18 @@ def measured(rounds_wanted: int) -> dict[str, Any]:
             rounds.append({each.name: timings(each, texts, Path(folder)) for each in turn})
             print(f"round {number + 1} of {rounds_wanted}", flush=True)
             load.append(os.getloadavg()[0])
-    keys = {"fwd": "fwd_p10", "fwd_bwd": "fwd_bwd_p10", "first_call": "first_call"}
-    machine = detect()
-    return {
-        "what": "best time (the least p10 of the rounds; of first calls the least) over that of default, "
-        "geometric mean over the problems; halves: the same of every other round; one thread",
-        "settings": {
-            each.name: {key: cost(rounds, each.name, timed) for key, timed in keys.items()}
-            for each in settings
-        },
-        "rounds": rounds_wanted, "problems": texts, "seconds": SECONDS, "threads": 1,
-        "torch": machine.value("torch.version"), "cpu": machine.value("cpu.name"), "cpus": os.cpu_count(),
-        "load_average": [round(min(load), 1), round(max(load), 1)],
-    }  # fmt: skip
+    keys = {"forward": "fwd_p10", "forward + backward": "fwd_bwd_p10", "first call": "first_call"}
+    return [
+        *heading("Cost of settings on a CPU", f"python benchmarks/settings_cost.py --rounds {rounds_wanted}"),
+        f"Times relative to `default` with one thread: the best of {rounds_wanted} rounds, geometric mean "
+        f"over {len(texts)} problems. In brackets: either half of the rounds. "
+        f"Load average: {min(load):.1f} to {max(load):.1f}.",
+        "",
+        *table(
+            ("setting", *keys),
+            ((each.name, *(cost(rounds, each.name, timed) for timed in keys.values())) for each in settings),
+        ),
+    ]
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 The benchmark starts children, waits until each is ready, and ends it. Both ways alternate in one run. Then
 many forked children show the growth of the controller's memory. A leak would show in every quarter::
 
-    python benchmarks/trial_cost.py --trials 1000 -o benchmarks/results/trial_cost.json
+    python benchmarks/trial_cost.py --trials 1000 -o benchmarks/results/trial_cost.md
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from figures import publish
+from figures import heading, publish, table
 
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import environment
@@ -70,15 +70,14 @@ def main() -> None:
             gc.collect()
             growth.append(resident_bytes() - before)
     forked, spawned = (statistics.median(seconds[spawn]) for spawn in (False, True))
-    figures = {
-        "forkserver_seconds": round(forked, 4),
-        "spawn_seconds": round(spawned, 4),
-        "spawn_over_forkserver": round(spawned / forked, 1),
-        "trials": options.trials,
-        "controller_growth_bytes_by_quarter": growth,
-        "cpus": os.cpu_count(),
-    }
-    publish(figures, options.output)
+    quarters = ", ".join(f"{bytes_grown / 1024:+.0f} KiB" for bytes_grown in growth)
+    rows = [
+        ("child forked from the server, from its start to its end", f"{forked:.3f} s"),
+        ("child from scratch, with its import of torch", f"{spawned:.3f} s"),
+        (f"memory of the controller over {_PARTS} times {options.trials // _PARTS} children", quarters),
+    ]
+    lines = heading("Cost of a trial", f"python benchmarks/trial_cost.py --trials {options.trials}")
+    publish([*lines, *table(("quantity", "value"), rows)], options.output)
 
 
 if __name__ == "__main__":

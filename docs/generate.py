@@ -39,7 +39,6 @@ CATALOGUE = HERE / "catalogue.md"
 SCHEMA = HERE.parent / "rocmprobe" / "data" / "results.schema.json"
 #: All dtypes of a solver. The table lists a solver's dtypes only if it lacks some of these.
 _DTYPES = ("float32", "float16", "bfloat16")
-_COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
 _BEGIN, _END = "<!-- generated: {} -->", "<!-- end of generated -->"
 _PART = re.compile(_BEGIN.format(r"(\w+)") + r"\n.*?" + _END, re.DOTALL)
 #: Pages whose generated parts are committed.
@@ -88,7 +87,6 @@ def _made(part: re.Match[str]) -> str:
 
 
 def _settings() -> Iterator[str]:
-    costs = json.loads(_COSTS.read_text("utf-8"))
     yield from markdown_table(
         ("setting", "library", "set", "what it sets", "where it applies", "why", "cost"),
         (
@@ -103,27 +101,10 @@ def _settings() -> Iterator[str]:
     yield from markdown_table(
         ("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in settings_table.search_rows()]
     )
-    load = " to ".join(map(str, costs["load_average"]))
-    yield from (
-        "",
-        f"Times relative to `default`, with one thread of {costs['cpu']} and torch {costs['torch']}:",
-        f"the best of {costs['rounds']} rounds over {len(costs['problems'])} problems. In brackets:",
-        f"either half of the rounds. The {costs['cpus']} processors were busy (load average {load}).",
-        "",
-    )
-    timed = {"fwd": "forward", "fwd_bwd": "forward + backward", "first_call": "first call"}
-    yield from markdown_table(
-        ("setting", *timed.values()),
-        [(name, *(_ratio(times[key]) for key in timed)) for name, times in costs["settings"].items()],
-    )
 
 
 def _code(text: str) -> str:
     return f"`{text}`" if "=" in text else text
-
-
-def _ratio(cost: Mapping[str, Any]) -> str:
-    return f"{cost['ratio']} ({' and '.join(map(str, cost['halves']))})"
 
 
 def markdown_table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
