@@ -21,40 +21,33 @@ from rocmprobe.text.printing import say
     "--format", "form", type=click.Choice(("html", "md", "json", "junit", "issue")), default="html",
     show_default=True,
 )  # fmt: skip
-@click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
-              help="With --format issue: the issue tracker to write for (default: miopen).")  # fmt: skip
 @click.option(
     "--full",
     is_flag=True,
-    help="With --format issue: the long text, with log and environment (default: 30 lines).",
+    help="With --format issue: also all failing cases, and the environment in full.",
 )
 @click.option("-o", "output", type=click.Path(path_type=Path),
               help="Output file (default: next to the results; md and issue: the terminal).")  # fmt: skip
 @exit_code_command
-def report_command(
-    results: Path, form: str, tracker: Optional[str], full: bool, output: Optional[Path]
-) -> int:
+def report_command(results: Path, form: str, full: bool, output: Optional[Path]) -> int:
     """Write the report of a run again, or the text of an issue.
 
     RESULTS is the folder of a run, or its results.json. For an interrupted run, give the folder. The issue
-    describes the most severe failure in at most 30 lines, in the fields of a tracker's form
-    (docs/reporting-a-bug.md).
+    describes the most severe failure in about 30 lines and a script (docs/reporting-a-bug.md).
 
     \b
     Examples:
       rocmprobe report reports/latest/results.json -o report.html
-      rocmprobe report reports/latest/results.json --format issue --for pytorch
+      rocmprobe report reports/latest/results.json --format issue
     """
     from rocmprobe.cli.github_job import no_commands
     from rocmprobe.report import write
 
-    if tracker and form != "issue":
-        raise BadInput(f"--for {tracker} needs --format issue; add it, or leave out --for")
     if full and form != "issue":
         raise BadInput("--full needs --format issue; add it, or leave out --full")
     try:
         if form in write.TEXTS:
-            text = write.as_text(results, form, tracker or "miopen", full)
+            text = write.as_text(results, form, full)
             if output is None:
                 with no_commands(os.environ):
                     say(text, end="")

@@ -253,12 +253,6 @@ def problem_words(text: str) -> str:
         return text
 
 
-def source_of(text: str) -> str:
-    """Return the network and layer of the problem ``text``, or "" if unknown."""
-    rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
-    return next((str(row["source"]) for row in rows if row["problem"] == text), "")
-
-
 def problems(level: str, purpose: str) -> tuple[Problem, ...]:
     """Return the problems that ``level`` and the lower levels test for ``purpose``."""
     wanted = LEVELS[: LEVELS.index(level) + 1]

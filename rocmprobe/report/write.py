@@ -19,7 +19,7 @@ from rocmprobe.model.results_file import (
     write_results,
 )
 from rocmprobe.report import junit
-from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.markdown import markdown
@@ -59,13 +59,13 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     return target
 
 
-def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
+def as_text(source: Path, form: str, full: bool = False) -> str:
     """Return ``source``, a results.json or the folder of a run, as text in a format of ``TEXTS``.
 
     Raise BadInput if ``source`` contains no results.
     """
     results = read(source)
-    return markdown(results) if form == "md" else issue_block(results, tracker, full)
+    return markdown(results) if form == "md" else issue_text(results, full)
 
 
 def read(source: Path) -> Results:

@@ -48,7 +48,7 @@ def found(tmp_path_factory):
         "explain": ["explain", "log.txt", "--fact", "gpu=RX 5700 XT"],
         "report": ["report", "results.json", "-o", "report.html"],
         "markdown": ["report", "results.json", "--format", "md"],
-        "issue": ["report", "results.json", "--format", "issue", "--for", "pytorch"],
+        "issue": ["report", "results.json", "--format", "issue"],
         "junit": ["report", "results.json", "--format", "junit", "-o", "junit.xml"],
         "compare": ["compare", "results.json", "results.json"],
         "env": ["env", "results.json"],

@@ -31,7 +31,7 @@ HOSTILE = (
 _WORDS = ("state", "rung", "direction", "severity", "verdict", "level", "purpose", "driver", "find_db",
           "confidence_level", "dtype", "check")  # fmt: skip
 NAME = "default"
-NAMES = ("md", "issue", "issue for pytorch", "compare", "compare as JSON", "explain", "facts", "repro", "env",
+NAMES = ("md", "issue", "full issue", "compare", "compare as JSON", "explain", "facts", "repro", "env",
          "exec")  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def asked(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     case = json.loads(good.read_text("utf-8"))["outcomes"][-1]["id"]
     forms: dict[str, tuple[object, ...]] = {
         "md": ("report", path, "--format", "md"), "issue": ("report", path, "--format", "issue"),
-        "issue for pytorch": ("report", path, "--format", "issue", "--for", "pytorch"),
+        "full issue": ("report", path, "--format", "issue", "--full"),
         "compare": ("compare", good, path), "compare as JSON": ("compare", path, good, "--json"),
         "explain": ("explain", path), "explain as JSON": ("explain", path, "--json"),
         "facts": ("explain", good, "--facts", path), "env": ("env", path),

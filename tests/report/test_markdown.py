@@ -14,8 +14,7 @@ from tiers import examples
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import from_json
 from rocmprobe.report import escape
-from rocmprobe.report.issue.failure import TRACKERS
-from rocmprobe.report.issue.issue import LIMIT, issue_block
+from rocmprobe.report.issue.issue import LIMIT, issue_text
 from rocmprobe.report.terminal import markdown
 from rocmprobe.report.terminal.github import summary
 from rocmprobe.report.terminal.markdown import markdown as report
@@ -34,16 +33,13 @@ foreign = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4)), m
 FORMS = {
     "report": report,
     "summary": summary,
-    **{tracker: lambda results, name=tracker: issue_block(results, name) for tracker in TRACKERS},
-    **{
-        f"{tracker} in full": lambda results, name=tracker: issue_block(results, name, full=True)
-        for tracker in TRACKERS
-    },
+    "issue": issue_text,
+    "full issue": lambda results: issue_text(results, full=True),
 }
 LIMITS = {
     "report": markdown.LIMIT,
-    **{f"{tracker} in full": LIMIT for tracker in TRACKERS},
-    **dict.fromkeys(TRACKERS, 12_000),
+    "issue": 16_000,
+    "full issue": LIMIT,
 }
 
 
@@ -117,8 +113,7 @@ def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
         document = made(long)
         assert len(document) <= LIMITS.get(form, 60_000)
         assert faults(document) == []
-    assert "cut here" in issue_block(long, "rocm", full=True)
-    assert headings(issue_block(long, "ultralytics", full=True))[-1] == "Are you willing to submit a PR?"
+    assert headings(issue_text(long, full=True))[-1] == "All failures"
     assert "cut here" in report(long)
 
 

@@ -146,8 +146,8 @@ def test_save_button_gives_the_results(rdna1: Rendered, visit: Visits, tmp_path:
 
 def test_text_for_an_issue_is_copied(rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, permissions=["clipboard-read", "clipboard-write"])
-    seen.page.get_by_role("group", name="Copy for issue").get_by_role("button", name="Markdown").click()
-    seen.page.get_by_text("Copied for Markdown").wait_for()
+    seen.page.get_by_role("group", name="Copy for an issue").get_by_role("button", name="Markdown").click()
+    seen.page.get_by_text("Copied: Markdown").wait_for()
     text = seen.page.evaluate("navigator.clipboard.readText()")
     assert "Convolution through MIOpen is broken" in text
     assert seen.requests == seen.noise == []

@@ -19,8 +19,7 @@ from tiers import examples
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Fact, Machine, Results
 from rocmprobe.model.results_file import from_json, to_json
-from rocmprobe.report.issue.failure import TRACKERS
-from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.terminal.ending import render_run
 from rocmprobe.report.terminal.github import summary, workflow_commands
 from rocmprobe.report.terminal.machine_summary import render_machine
@@ -78,7 +77,7 @@ def test_no_medium_shows_an_identifier(identity: None, found: list[tuple[str, st
         rendered = render(results, Path(folder))
         media = [path.read_text("utf-8") for path in (rendered.results, rendered.page, rendered.junit)]
     media += [markdown(results), summary(results), *workflow_commands(results)]
-    media += [issue_block(results, tracker, full) for tracker in TRACKERS for full in (False, True)]
+    media += [issue_text(results, full) for full in (False, True)]
     named = [SERIAL, *(identifier for identifier, _ in found)]
     for medium in (*media, screen.file.getvalue()):
         assert [identifier for identifier in named if identifier in medium] == []

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.model.baseline import observed_state
-from rocmprobe.model.problems import source_of
-from rocmprobe.model.results import RUNGS, BadInput, Outcome, Results, Setting, Trial
+from rocmprobe.model.results import RUNGS, BadInput, Outcome, Results, Setting
 from rocmprobe.model.states import STATES
-from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
+from rocmprobe.report.repro.script import backend, driver_line, script
 
-TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
 #: Groups of checks (rungs) that run in MIOpen. Other checks run in HIP, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
@@ -24,7 +21,7 @@ _TRIED = 50
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed outcome with setting, stand-alone script, MIOpenDriver line and environment variables.
+    """A failed outcome with its setting, stand-alone script and MIOpenDriver line.
 
     If there is no script, ``no_script`` is the reason.
     """
@@ -34,8 +31,6 @@ class Failure:
     script: str
     no_script: str
     driver: str
-    variables: Mapping[str, str]
-    others: tuple[Outcome, ...]
 
     @property
     def state(self) -> str:
@@ -49,47 +44,46 @@ class Failure:
         return next(filter(None, (*self.outcome.evidence, *attempts)), self.outcome.cause or self.state)
 
 
-def gravest(results: Results, tracker: str) -> Optional[Failure]:
-    """Return the failure that matters most to ``tracker``, or None if no failure concerns ``tracker``.
+def gravest(results: Results) -> Optional[Failure]:
+    """Return the failure that matters most to maintainers, or None if no failure concerns them.
 
-    Failures in PyTorch come before failures without PyTorch. Within both groups, failures under a setting
-    that uses the vendor library come first.
+    Failures in MIOpen come first. Within both groups, failures under a setting that uses the vendor library
+    come before others.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
-    found = concerning(results, tracker)
-    if not found:
-        return None
 
     def rank(outcome: Outcome) -> tuple[object, ...]:
         state = observed_state(outcome)
         return (
-            outcome.driver != "torch",
+            not runs_in_miopen(results, outcome, settings[outcome.setting]),
             not settings[outcome.setting].vendor_library,
             order[outcome.setting],
             _STATES.index(state) if state in _STATES else len(_STATES),
             RUNGS.index(outcome.rung) if outcome.rung in RUNGS else len(RUNGS),
             outcome.dtype != "float32",
-            tracker == "ultralytics" and "YOLO" not in source_of(outcome.problem or ""),
         )
 
-    ranked = sorted(found, key=rank)
+    ranked = sorted(concerning(results), key=rank)
     alike = [each for each in ranked if rank(each)[:_GRAVE] == rank(ranked[0])[:_GRAVE]][:_TRIED]
-    made = (_failure(results, each, settings[each.setting], ranked) for each in alike)
-    first = next(made)
-    return first if first.script else next((each for each in made if each.script), first)
+    made = (_failure(results, each, settings[each.setting]) for each in alike)
+    first = next(made, None)
+    if first is None or first.script:
+        return first
+    return next((each for each in made if each.script), first)
 
 
-def concerning(results: Results, tracker: str) -> list[Outcome]:
-    """Return the failures that concern ``tracker``.
+def concerning(results: Results) -> list[Outcome]:
+    """Return the failures in PyTorch or a library that PyTorch calls under the setting.
 
-    The tracker "miopen" gets only failures in MIOpen. No tracker gets failures of the bypass.
+    Leave out failures of the bypass, and failures on another device or with other kernels than the case
+    tests.
     """
     settings = {setting.name: setting for setting in results.settings}
     return [
         outcome
         for outcome in failures(results)
-        if outcome.setting in settings and _concerns(results, outcome, settings[outcome.setting], tracker)
+        if outcome.setting in settings and _concerns(outcome, settings[outcome.setting])
     ]
 
 
@@ -98,35 +92,28 @@ def failures(results: Results) -> tuple[Outcome, ...]:
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
-def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:
+def _concerns(outcome: Outcome, setting: Setting) -> bool:
     elsewhere = setting.device and setting.device != outcome.device
-    if setting.bypass or elsewhere or uses_pytorch_kernels(setting, outcome):
-        return False
+    return not (setting.bypass or elsewhere or uses_pytorch_kernels(setting, outcome))
+
+
+def runs_in_miopen(results: Results, outcome: Outcome, setting: Setting) -> bool:
+    """Return True if the case of ``outcome`` computes in MIOpen."""
     on_amd = backend(results, outcome, setting) == "miopen"
-    if tracker == "miopen":
-        return on_amd and setting.vendor_library and outcome.rung in _OF_MIOPEN
-    return on_amd or tracker != "rocm"
+    return on_amd and setting.vendor_library and outcome.rung in _OF_MIOPEN
 
 
-def entered_miopen(failure: Failure) -> bool:
-    """Return True if the failing computation ran in MIOpen. Call this only for a failure on an AMD GPU."""
-    outcome = failure.outcome
-    return failure.setting.vendor_library and outcome.rung in _OF_MIOPEN and outcome.phase != "start"
-
-
-def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[Outcome]) -> Failure:
-    code, why, variables = "", "", {}
+def _failure(results: Results, outcome: Outcome, setting: Setting) -> Failure:
+    code, why = "", ""
     try:
         code = script(results, outcome)
     except BadInput as error:
         why = str(error)
     try:
         driver = driver_line(results, outcome)
-        variables = dict(child_variables(results, outcome, setting))
     except BadInput as error:
         driver = f"no MIOpenDriver line: {error}"
-    others = tuple(each for each in ranked if each is not outcome)
-    return Failure(outcome, setting, code, why, driver, variables, others)
+    return Failure(outcome, setting, code, why, driver)
 
 
 def same_case_outcomes(results: Results, outcome: Outcome) -> dict[str, Outcome]:
@@ -146,10 +133,3 @@ def _question(outcome: Outcome) -> tuple[object, ...]:
     return (
         outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype,
     )  # fmt: skip
-
-
-def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
-    """Yield the child processes that ran the case, beginning with the last attempt."""
-    tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
-    by_id = {trial.id: trial for trial in results.trials}
-    yield from (by_id[name] for name in tried if name in by_id)

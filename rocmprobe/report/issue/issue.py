@@ -1,264 +1,314 @@
-"""One failure as text for the fields of a tracker's issue form.
-
-ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the form ``.github/ISSUE_TEMPLATE/issue_report.yml``.
-pytorch/pytorch and ultralytics/ultralytics have ``bug-report.yml`` in the same folder.
-"""
+"""Text of an issue about one failure: a script, and about 30 lines that take a minute to read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Optional
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from rocmprobe.model.problems import parse_problem, source_of
-from rocmprobe.model.results import BadInput, Outcome, Results
-from rocmprobe.report import text
-from rocmprobe.report.escape import code, cut, fence, folded, joined, lines, words
-from rocmprobe.report.issue.answers import answers, support
-from rocmprobe.report.issue.brief import brief, title_lines
-from rocmprobe.report.issue.environment import collect_env, gpu_line, rocminfo, yolo_checks
+from rocmprobe.knowledge.gpus import target
+from rocmprobe.knowledge.layers import uses_pytorch_kernels
+from rocmprobe.knowledge.settings import LIBRARIES
+from rocmprobe.model.baseline import observed_state
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, Outcome, Results, Setting
+from rocmprobe.report import identity, text
+from rocmprobe.report.escape import code, fence, joined, lines, table, words
 from rocmprobe.report.issue.failure import (
-    TRACKERS,
     Failure,
-    concerning,
     failures,
     gravest,
+    runs_in_miopen,
     same_case_outcomes,
-    trials_of,
-)  # fmt: skip
-from rocmprobe.report.issue.repeats import collapse
+)
 from rocmprobe.report.repro.script import backend
-from rocmprobe.report.terminal.markdown import banners
+from rocmprobe.report.terminal.markdown import environment
 
 #: Largest number of characters of the text. GitHub accepts 65 536, and users add their own text.
 LIMIT = 60_000
-_LOG = 40_000
-_LEAST_LOG = 2_000
-_EVIDENCE_LINES = 30
-_OTHERS = 20
-_COMPONENTS = {"gemm": "rocBLAS", "copy": "HIP", "elementwise": "HIP"}
-_DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "backward weights"}
+_EVIDENCE_LINES, _FULL_EVIDENCE_LINES = 6, 30
+_FAILURES = 150
+_EVENTS = 10
+_NAMES = 6
+_DIRECTIONS = {
+    "fwd": "forward",
+    "bwd-data": "backward to the input",
+    "bwd-weights": "backward to the weights",
+}
+_ENDS = {
+    "crash": "kills the process", "hang": "does not return", "wrong": "gives wrong numbers",
+    "error": "raises an exception", "flaky": "fails in some attempts", "aborted": "stops the machine",
+}  # fmt: skip
+_OPERATORS = {"gemm": "Matrix multiplication", "batch-norm": "Batch norm in training"}
+#: Output lines that do not help a maintainer, e.g. messages of rocmprobe and source lines of a traceback.
+_NOISE = re.compile(
+    r"\[rocmprobe\]|MIOpenDriver |MIOpen\(HIP\): (Info|Command)|Current thread|Extension modules|/proc "
+    r'|State:|VmRSS:|Threads:|\s*File ".*(/rocmprobe/|/multiprocessing/|<string>|<frozen)|\s+(?!\s|File ")'
+)
+_NUMBER = re.compile(r"[0-9]+")
 
 
-def issue_block(results: Results, tracker: str, full: bool = False) -> str:
-    """Return the gravest failure that concerns ``tracker`` (an entry of ``TRACKERS``) as Markdown.
+def issue_text(results: Results, full: bool = False) -> str:
+    """Return the gravest failure of the run as Markdown of at most ``LIMIT`` characters.
 
-    The text has at most ``brief.MAX_LINES`` lines. If ``full``, it has all details and at most ``LIMIT``
-    characters.
+    If ``full``, the text also has all failing cases and the environment in full.
     """
-    failure = gravest(results, tracker)
+    failure = gravest(results)
     if failure is None:
-        return _nothing(results, tracker)
-    if not full:
-        return brief(results, failure, tracker)
-    forms = {"pytorch": _pytorch, "ultralytics": _ultralytics}
-    blocks = list(forms[tracker](results, failure) if tracker in forms else _rocm(results, failure, tracker))
-    taken = sum(len(block) + 2 for block in blocks if block is not None)
-    log = _log(results, failure, min(_LOG, LIMIT - taken - 500))
-    return joined((log if block is None else block for block in blocks), LIMIT)
+        return _nothing(results)
+    return joined(_blocks(results, failure, full), LIMIT)
 
 
-def _nothing(results: Results, tracker: str) -> str:
-    if not failures(results):
-        so_far = " so far; it is not finished" if results.partial else ""
-        return f"Nothing failed in this run{so_far}: there is nothing to report to a tracker.\n"
-    others = [name for name in TRACKERS if concerning(results, name)]
-    hint = f"; there are some for: {', '.join(others)}" if others else ", or in another"
-    return f"No failure in this run belongs in the tracker {tracker}{hint}.\n"
+def _nothing(results: Results) -> str:
+    if failures(results):
+        return "No failure in this run is one of PyTorch or the vendor library: report.html has the others.\n"
+    so_far = " so far; it is not finished" if results.partial else ""
+    return f"Nothing failed in this run{so_far}: there is nothing to report to an issue tracker.\n"
 
 
-def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional[str]]:
-    machine = results.machine
-    component = "MIOpen" if tracker == "miopen" else _COMPONENTS.get(failure.outcome.rung, "MIOpen")
-    yield from title_lines(results, failure, "[Issue]: ")
-    yield "### Problem Description"
-    yield from _bug(results, failure)
-    yield "### Operating System"
-    yield _fact(results, "os.name")
-    yield "### CPU"
-    yield _fact(results, "cpu.name")
-    yield "### GPU"
-    yield words(f"Other: {gpu_line(machine)}")
-    yield "### ROCm Version"
-    yield _fact(results, "rocm.version")
-    yield "### ROCm Component"
-    yield component
-    yield "### Steps to Reproduce"
+def _blocks(results: Results, failure: Failure, full: bool) -> Iterator[str]:
+    if results.simulated:
+        yield "**Do not file this: the machine was simulated, and the failure was injected on purpose.**"
+    yield _title(results, failure)
+    yield "### Problem"
+    note = words(str(results.options.get("note") or "").rstrip("."), 300)
+    yield (f"Note on this run: {note}. " if note else "") + _sentence(failure)
+    useful = dict.fromkeys(line for line in failure.outcome.evidence if not _NOISE.match(line))
+    room = _FULL_EVIDENCE_LINES if full else _EVIDENCE_LINES
+    # Cut here, because ``lines`` would add a line with the number of lines that are left out.
+    yield lines((list(useful) or [failure.message])[:room], room)
+    yield _other_settings(results, failure)
+    yield "### Reproduction"
     yield from _reproduction(failure)
-    yield "### (Optional for Linux users) Output of /opt/rocm/bin/rocminfo --support"
-    yield "rocmprobe does not keep the output of programs. It read this from rocminfo and the kernel driver:"
-    yield rocminfo(results)
-    yield "### Additional Information"
-    yield from _additional(results, failure)
-    yield "Software and variables:"
-    yield collect_env(results)
-    yield None
-    yield _made(results)
-
-
-def _pytorch(results: Results, failure: Failure) -> Iterator[Optional[str]]:
-    yield from title_lines(results, failure, "")
-    yield "### 🐛 Describe the bug"
-    yield from _bug(results, failure)
-    yield from _reproduction(failure)
-    yield from _additional(results, failure)
-    yield None
-    yield _made(results)
-    yield "### Versions"
-    yield (
-        "Collected by rocmprobe in the format of `collect_env`. The form asks for the output of "
-        "`python -m torch.utils.collect_env` itself: paste it here, too."
-    )
-    yield collect_env(results)
-
-
-def _ultralytics(results: Results, failure: Failure) -> Iterator[Optional[str]]:
-    yield from title_lines(results, failure, "")
-    yield "### Search before asking"
-    yield "- [ ] I have searched the Ultralytics YOLO issues and found no similar bug report."
-    yield "### Ultralytics YOLO Component"
-    yield "Train" if failure.outcome.direction != "fwd" else "Train, Predict"
-    yield "### Bug"
-    layer = source_of(failure.outcome.problem or "")
-    own = f"a layer of YOLO: {words(layer)}" if "YOLO" in layer else "not a layer of YOLO"
-    yield f"This fails below Ultralytics, in PyTorch or a library that it calls. What fails is {own}."
-    yield from _bug(results, failure)
     yield "### Environment"
-    yield "Collected by rocmprobe in the format of `yolo checks`. Paste the output itself here, too."
-    yield yolo_checks(results)
-    yield "### Minimal Reproducible Example"
-    yield from _reproduction(failure)
-    yield "### Additional"
-    yield from _additional(results, failure)
-    yield None
-    yield _made(results)
-    yield "### Are you willing to submit a PR?"
-    yield "- [ ] Yes I'd like to help by submitting a PR!"
+    yield "\n".join(_environment(results, failure))
+    if full:
+        yield from environment(results)
+        yield "### All failures"
+        rows = [
+            (code(each.id, 150), words(observed_state(each)), code(_first_message(each), 80))
+            for each in failures(results)
+        ]
+        yield table(("case", "state", "message"), rows, _FAILURES)
 
 
-def _bug(results: Results, failure: Failure) -> Iterator[str]:
-    outcome, setting = failure.outcome, failure.setting
+def _title(results: Results, failure: Failure) -> str:
+    torch = results.machine.value("torch.version")
+    said = "wrong numbers" if failure.state == "wrong" else failure.message[:400]
+    what = "" if _is_import(failure) else f"{_title_subject(failure.outcome)}: "
+    parts = (what + said, gpu_line(results.machine), torch and f"torch {torch}")
+    title = ", ".join(text.one_line(part, 100) for part in parts if part)
+    return f"Title: {code(title, 250)}"
+
+
+def _title_subject(outcome: Outcome) -> str:
+    kind = outcome.problem.split("-")[0] if outcome.problem else outcome.check
+    direction = _DIRECTIONS.get(outcome.direction or "", outcome.direction)
+    return " ".join(filter(None, (kind, direction, outcome.dtype)))
+
+
+def _sentence(failure: Failure) -> str:
+    outcome = failure.outcome
     tried = [attempt for attempt in outcome.attempts if attempt.state == failure.state]
-    often = f", in {len(tried)} of {text.count(len(outcome.attempts), 'attempt')}" if tried else ""
-    phase = f", in the phase {code(outcome.phase, 40)}" if outcome.phase else ""
-    yield (
-        f"**What fails:** {_subject(outcome)} ends in **{failure.state}**{often}{phase}; setting "
-        f"{code(setting.name, 60)}: {words(setting.reason)}."
-    )
-    yield lines(collapse(outcome.evidence or (failure.message,)), _EVIDENCE_LINES)
-    yield (
-        "**What was expected:** the result that float64 gives on the CPU, within the rounding error of "
-        f"sums of this length in {words(outcome.dtype, 30)}."
-    )
-    numbers = _numbers(outcome)
-    if numbers:
-        yield f"**Why the numbers are wrong, not merely different:** {numbers}"
-    if outcome.expected:
-        known = " ".join(filter(None, (outcome.expected.reason, outcome.expected.link)))
-        yield f"**Known:** {words(known)}"
-    yield from banners(results)
-    natives = (gpu.native_isa.value for gpu in results.machine.amd_gpus)
-    isas = dict.fromkeys(str(native) for native in natives if native)
-    if isas and backend(results, outcome, setting) == "miopen":
-        yield f"**Support:** {' '.join(map(support, isas))}"
+    often = f" in {len(tried)} of {text.count(len(outcome.attempts), 'attempt')}" if tried else ""
+    solver = f", with the solver {code(outcome.solver, 80)}" if outcome.solver else ""
+    numbers = _numbers(outcome) if failure.state == "wrong" else ""
+    ends = _ENDS.get(failure.state, f"ends in {failure.state}")
+    return f"{_subject(failure)} {ends}{often}{solver}{numbers}:"
 
 
-def _subject(outcome: Outcome) -> str:
-    driver = (
-        "through PyTorch" if outcome.driver == "torch" else "without PyTorch, by calls into the libraries"
-    )
-    direction = f", {_DIRECTIONS.get(outcome.direction, outcome.direction)}" if outcome.direction else ""
-    if outcome.problem is None:
-        return f"the check {code(outcome.check, 60)} in {words(outcome.dtype, 30)}, tested {driver},"
-    return f"{code(outcome.problem, 120)}{_shapes(outcome.problem)}{direction}, tested {driver},"
+def _is_import(failure: Failure) -> bool:
+    return failure.message.startswith("import torch")
 
 
-def _shapes(problem: str) -> str:
+def _subject(failure: Failure) -> str:
+    outcome = failure.outcome
+    dtype = words(outcome.dtype, 30)
+    if _is_import(failure):
+        return "`import torch`"
     try:
-        fields = parse_problem(problem).as_json()
+        problem = parse_problem(outcome.problem or "")
     except BadInput:
-        return ""
-    names = ("input", "weight", "stride", "padding", "dilation", "groups")
-    listed = ", ".join(f"{name} {_numbered(fields[name])}" for name in names if fields.get(name))
-    return f" ({fields['kind']}: {listed})".replace("_", "\\_")
+        named = code(outcome.problem or outcome.check, 120)
+        return f"{_OPERATORS.get(outcome.check, f'The check {named}')} in {dtype}"
+    direction = _DIRECTIONS.get(outcome.direction or "", outcome.direction)
+    return f"{code(problem.kind)} {words(direction or '', 40)} in {dtype} ({_sizes(problem)})"
 
 
-def _numbered(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+def _sizes(problem: Problem) -> str:
+    arguments = {
+        "stride": (problem.stride, 1), "padding": (problem.padding, 0), "dilation": (problem.dilation, 1),
+        "output padding": (problem.output_padding, 0),
+    }  # fmt: skip
+    found = [f"input {_crossed(problem.input_shape)}", f"weight {_crossed(problem.weight_shape)}"]
+    for name, (sizes, default) in arguments.items():
+        if set(sizes) != {default}:
+            found.append(f"{name} {sizes[0] if len(set(sizes)) == 1 else _crossed(sizes)}")
+    found += [f"groups {problem.groups}"] if problem.groups != 1 else []
+    flags = (("bias", problem.bias), ("channels last", problem.channels_last))
+    return ", ".join([*found, *(name for name, holds in flags if holds)])
+
+
+def _crossed(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
 
 
 def _numbers(outcome: Outcome) -> str:
-    numerics = outcome.numerics
-    pairs = [
-        f"{words(name, 40)} is {text.number(error)}, the limit {text.number(limit)}"
-        for name in ("rms_range", "max_ratio")
-        if (error := text.numeric(numerics.get(name))) is not None
-        and (limit := text.numeric(numerics.get(f"{name}_limit"))) is not None
-    ]
-    if outcome.state != "wrong" or not pairs:
+    """Return the largest error and the limit, both relative to the largest expected value."""
+    error, limit = (text.numeric(outcome.numerics.get(name)) for name in ("max_ratio", "max_ratio_limit"))
+    if error is None or limit is None or error <= limit:
         return ""
-    again = {True: "; a second run gives the same bits", False: "; a second run gives different bits"}
-    bits = numerics.get("repeatable")
-    return f"{'; '.join(pairs)}{again[bits] if isinstance(bits, bool) else ''}."
+    return (
+        f" (largest error {text.number(error)}, limit {text.number(limit)}, both relative to the largest "
+        "expected value)"
+    )
+
+
+def _other_settings(results: Results, failure: Failure) -> str:
+    settings = {setting.name: setting for setting in results.settings}
+    same: list[str] = []
+    different: list[str] = []
+    with_library: list[str] = []
+    without: list[str] = []
+    for name, outcome in same_case_outcomes(results, failure.outcome).items():
+        state = observed_state(outcome)
+        if outcome.works:
+            away = _is_without_library(settings[name], outcome)
+            (without if away else with_library).append(code(name, 60))
+        elif state == failure.state and _gist(outcome) == _gist(failure.outcome):
+            same.append(code(name, 60))
+        elif state in _ENDS:
+            different.append(f"{code(name, 60)} ({state})")
+    own = code(failure.setting.name, 60)
+    library = LIBRARIES.get(backend(results, failure.outcome, failure.setting), "the vendor library")
+    changed = failure.setting.env or failure.setting.torch
+    why = words(failure.setting.reason, 150) if changed else "the libraries' defaults"
+    parts = [f"Setting: {own} ({why})."]
+    if same:
+        parts = [f"Fails in the same way under {len(same) + 1} settings: {_listed([own, *same])}."]
+    parts += [f"Fails differently under {_listed(different)}."] if different else []
+    parts += [f"Works with {library} under {_listed(with_library)}."] if with_library else []
+    parts += [f"Works without {library} ({_listed(without)})."] if without else []
+    expected = failure.outcome.expected
+    if expected:
+        parts.append(f"Known: {words(' '.join(filter(None, (expected.reason, expected.link))))}.")
+    return " ".join(parts)
+
+
+def _is_without_library(setting: Setting, outcome: Outcome) -> bool:
+    moved = bool(setting.device) and setting.device != outcome.device
+    return setting.bypass or not setting.vendor_library or moved or uses_pytorch_kernels(setting, outcome)
+
+
+def _gist(outcome: Outcome) -> str:
+    """Return the first message without its numbers, to group similar failures."""
+    return _NUMBER.sub("", _first_message(outcome))
+
+
+def _first_message(outcome: Outcome) -> str:
+    messages = (attempt.message for attempt in outcome.attempts)
+    return next(filter(None, (*outcome.evidence, *messages)), "")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more
 
 
 def _reproduction(failure: Failure) -> Iterator[str]:
-    if failure.script:
-        yield "This needs only PyTorch. It exits with 1 if the numbers are wrong; an exception is not caught:"
-        yield fence(failure.script, "python", 6000)
+    if _is_import(failure):
+        yield 'Run `python -c "import torch"`.'
+    elif failure.script:
+        yield fence(failure.script, "python", 8000)
     else:
-        yield f"There is no script without rocmprobe: {words(failure.no_script)}"
-    if failure.driver.startswith("no MIOpenDriver line"):
-        yield f"{words(failure.driver)}."
-    else:
-        yield "The same with MIOpen's own program:"
-        yield fence(failure.driver, "sh", 3000)
+        yield f"{words(failure.no_script)}."
+    if not failure.driver.startswith("no MIOpenDriver line"):
+        yield f"MIOpenDriver: {code(failure.driver, 1500)}"
 
 
-def _additional(results: Results, failure: Failure) -> Iterator[str]:
-    yield answers(results, failure)
-    others = same_case_outcomes(results, failure.outcome).values()
-    passing = [each.setting for each in others if each.works]
-    if passing:
-        yield f"The same problem passes under: {', '.join(code(name, 60) for name in passing[:_OTHERS])}."
-    ending = ", ".join(f"{name} {text.show(value)}" for name, value in failure.outcome.ending.items())
-    if ending:
-        yield f"How the process ended: {words(ending)}."
-    if failure.others:
-        yield _others(failure)
-
-
-def _others(failure: Failure) -> str:
-    listed = "\n".join(f"- {code(each.id, 200)}: {each.state}" for each in failure.others[:_OTHERS])
-    more = len(failure.others) - _OTHERS
-    left_out = f"\n- and {more} more" if more > 0 else ""
-    amount = text.count(len(failure.others), "other test")
-    return folded(
-        f"{amount} failed in the same run",
-        f"{listed}{left_out}\n\n`rocmprobe repro results.json ID` prints the script for each.",
+def _environment(results: Results, failure: Failure) -> Iterator[str]:
+    machine = results.machine
+    natives = dict.fromkeys(str(gpu.native_isa.value) for gpu in machine.amd_gpus if gpu.native_isa.value)
+    on_amd = backend(results, failure.outcome, failure.setting) == "miopen"
+    supported = f". {' '.join(map(_support, natives))}" if on_amd and natives else ""
+    yield f"- GPU: {words(gpu_line(machine))}{supported}"
+    yield (
+        f"- OS: {_known(machine.value('os.name'))}, kernel {_known(machine.value('kernel.release'))}; "
+        f"CPU: {_known(machine.value('cpu.name'))}"
+    )
+    rows = (
+        ("ROCm", machine.value("rocm.version")),
+        ("HIP", identity.first_value(machine, ("hip.version", "torch.hip"))),
+        ("MIOpen", _library_version(results) if on_amd else None),
+        ("PyTorch", machine.value("torch.version")),
+        ("Python", machine.value("python.version")),
+    )
+    software = ", ".join(f"{name} {_known(value)}" for name, value in rows if value)
+    variables = _assigned({name: str(fact.value) for name, fact in machine.variables.items()})
+    shown = code(variables, 300) if variables else "none"
+    in_miopen = runs_in_miopen(results, failure.outcome, failure.setting) and failure.outcome.phase != "start"
+    empty = in_miopen and not failure.setting.inherit_environment
+    own = "; MIOpen's databases and caches were empty" if empty else ""
+    yield f"- {software or 'software unknown'}; variables: {shown}{own}"
+    if machine.value("dmesg.events"):
+        yield f"- Kernel log: {_kernel_log(machine.facts['dmesg.events'])}"
+    others = len(failures(results)) - 1
+    failed = f", {text.count(others, 'other failure')}" if others else ""
+    yield (
+        f"- Report: attach `report.html` here ({text.count(len(results.outcomes), 'case')}{failed}, the log)."
+        f" Made by rocmprobe {words(results.rocmprobe, 40)}, {words(text.date(results.started), 60)}."
     )
 
 
-def _log(results: Results, failure: Failure, limit: int) -> str:
-    log = next((trial.log for trial in trials_of(results, failure.outcome) if trial.log.strip()), "")
-    if not log:
-        return "The process printed nothing."
-    # Collapse only a bounded part of the log, because collapsing compares many pairs of lines.
-    collapsed = "\n".join(collapse(cut(log, 5 * _LOG).splitlines()))
-    inner = fence(collapsed, limit=max(limit, _LEAST_LOG))
-    return folded("What the process printed (for every check that ran in it)", inner)
+def gpu_line(machine: Machine) -> str:
+    """Return names and ISAs of all GPUs in one line."""
+    return ", ".join(map(_described, machine.gpus)) or "none"
 
 
-def _fact(results: Results, name: str) -> str:
-    fact = results.machine.facts.get(name)
-    if fact is None or fact.value is None:
-        return f"not known{f' ({words(fact.source, 200)})' if fact and fact.source else ''}"
-    stands_in = f" ({words(fact.source, 120)})" if results.simulated else ""
-    return f"{words(text.show(fact.value), 200)}{stands_in}"
+def _described(gpu: Gpu) -> str:
+    native, effective = gpu.native_isa.value, gpu.effective_isa.value
+    isa = f"{native} posing as {effective}" if identity.poses(native, effective) else text.show(native)
+    return f"{identity.show_gpu_name(gpu)} ({isa})"
 
 
-def _made(results: Results) -> str:
-    tested = text.count(len(results.outcomes), "outcome")
-    return (
-        f"Filled in by rocmprobe {words(results.rocmprobe, 40)} from its measurements on "
-        f"{words(text.date(results.started), 60)} ({tested}); read it before you post it."
+def _support(isa: str) -> str:
+    """Return a sentence that says whether AMD and PyTorch have ever listed ``isa`` as supported."""
+    row = target(isa)
+    if row is None:
+        return f"{words(isa, 40)}: rocmprobe does not know this target, nor who supports it."
+    listed = (
+        f"is or was in ROCm's list of supported GPUs (releases {words(row.rocm, 80)})"
+        if row.rocm
+        else "was never in ROCm's list of supported GPUs"
     )
+    wheels = "" if row.wheels else "; no official PyTorch wheel has code for it"
+    return f"{row.gfx} ({row.family}) {listed}{wheels}."
+
+
+def _library_version(results: Results) -> Any:
+    """Return the version of the vendor library, or "" if unknown."""
+    elsewhere = {setting.name for setting in results.settings if setting.device}
+    versions = {
+        trial.library
+        for trial in results.trials
+        if trial.library and trial.device != "cpu" and trial.setting not in elsewhere
+    }
+    return results.machine.value("miopen.version") or ", ".join(sorted(versions))
+
+
+def _known(value: object) -> str:
+    return words(text.show(value), 120)
+
+
+def _assigned(variables: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={shlex.quote(text.one_line(value, 100))}" for name, value in variables.items())
+
+
+def _kernel_log(events: Fact) -> str:
+    return "; ".join(map(_event, events.value[:_EVENTS])) + "."
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    kind, count, line = (str(event.get(name)) for name in ("kind", "count", "line"))
+    return f"{code(kind, 60)}, {words(count, 20)} of it, first {code(line, 200)}"

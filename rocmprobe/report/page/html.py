@@ -15,8 +15,8 @@ from markupsafe import Markup
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import to_json
 from rocmprobe.report import text
-from rocmprobe.report.issue.failure import TRACKERS, failures
-from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.issue.failure import failures
+from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.page import view
 from rocmprobe.report.page.layout import CAP, FITS, Fit, clipped
 from rocmprobe.report.templates import asset, content_security_policy, environment, style_sheet
@@ -25,7 +25,6 @@ from rocmprobe.report.terminal.markdown import markdown
 _PACKAGE = "rocmprobe.report.page"
 #: Indentation before an HTML element, which is removed. Lines of text, script or style do not begin with "<".
 _INDENT = re.compile(r"\n\s+(?=<)")
-_NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
 
 def page(results: Results) -> str:
@@ -65,9 +64,8 @@ def _shown(value: Any, fit: Fit) -> Any:
 
 
 def _issue_texts(results: Results) -> dict[str, str]:
-    trackers = TRACKERS if failures(results) else ()
-    blocks = {_NAMES.get(tracker, tracker): issue_block(results, tracker) for tracker in trackers}
-    return {**blocks, "Markdown": markdown(results)}
+    issue = {"Issue text": issue_text(results)} if failures(results) else {}
+    return {**issue, "Markdown": markdown(results)}
 
 
 def _pack(data: Any) -> Markup:

@@ -50,7 +50,8 @@ def _blocks(results: Results) -> Iterator[str]:
     yield from _sizes(results)
     yield from _recommended(results)
     yield from _not_covered(results)
-    yield from _environment(results)
+    yield "## Environment"
+    yield from environment(results)
 
 
 def verdict(results: Results) -> Iterator[str]:
@@ -223,9 +224,9 @@ def _never_run(results: Results) -> Iterator[str]:
         yield "any AMD GPU: this run did not test one"
 
 
-def _environment(results: Results) -> Iterator[str]:
+def environment(results: Results) -> Iterator[str]:
+    """Yield the machine's identity, variables and facts as tables."""
     machine = results.machine
-    yield "## Environment"
     yield table(("", ""), ((label, words(value, 200)) for label, value in identity(results)))
     if machine.variables:
         yield "Variables that are set:"

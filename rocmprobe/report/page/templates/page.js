@@ -40,7 +40,7 @@
     for (const button of all('button', issues)) {
       button.addEventListener('click', async () => {
         const done = await copy((await texts)[button.dataset.issue])
-        issues.querySelector('[role=status]').textContent = done ? `Copied for ${button.dataset.issue}` : 'Could not copy'
+        issues.querySelector('[role=status]').textContent = done ? `Copied: ${button.dataset.issue}` : 'Could not copy'
       })
     }
   }
