@@ -94,8 +94,8 @@ class Check:
     - ``once``: True if a failure is not retried
     - ``verified``: True if ``--verify`` repeats the check, because the recommendation depends on it
     - ``seconds``: expected duration, without throughput measurements, on a two-core desktop at level quick
-    - ``script``: returns the computation that ``rocmprobe repro`` prints for an outcome. The second argument
-      is the vendor library's name, or "" if the library is off.
+    - ``script``: returns the computation that ``rocmprobe repro`` prints for an outcome, or None if its
+      template does not have the computation
     - ``explanation``: text of the finding. A primitive without ``explanation`` and ``layer`` gets a text from
       its name.
     """
@@ -111,7 +111,7 @@ class Check:
     once: bool = False
     verified: bool = True
     seconds: float = 0.1
-    script: Optional[Callable[[Outcome, str], Computation]] = None
+    script: Optional[Callable[[Outcome], Computation]] = None
     layer: Optional[LibraryLayer] = None
     explanation: Optional[FailureText] = None
 
@@ -128,14 +128,18 @@ def layer_check(
     call: Callable[..., Named],
     least: float = UNIT,
     limits: Mapping[str, float] = LAYER_LIMITS,
+    in_template: bool = False,
     **declared: Any,
 ) -> Check:
-    """Return a check that compares a layer or operator to fp64 on the CPU."""
+    """Return a check that compares a layer or operator to fp64 on the CPU.
+
+    ``in_template`` is True if the template of ``rocmprobe repro`` has ``call``.
+    """
 
     def function(context: CheckContext) -> CheckResult:
         return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))
 
-    def script(outcome: Outcome, library: str) -> Computation:
+    def script(outcome: Outcome) -> Computation:
         return layer(outcome.dtype, draw, call, least, limits=limits)
 
-    return Check(name, function=function, script=script, **declared)
+    return Check(name, function=function, script=script if in_template else None, **declared)

@@ -140,7 +140,7 @@ def _parts(problem: Problem, direction: str, guarantee: str) -> int:
     return problem.parts(direction) if problem.dtype in _HALF and guarantee != SUMS else 1
 
 
-def script(outcome: Outcome, library: str) -> Computation:
+def script(outcome: Outcome) -> Computation:
     """Return the computation that failed in ``outcome``.
 
     If no result was wrong, return the computation on random operands.

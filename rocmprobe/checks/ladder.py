@@ -130,7 +130,7 @@ def gemm(context: CheckContext) -> CheckResult:
     return answer
 
 
-def gemm_script(outcome: Outcome, library: str) -> Computation:
+def gemm_script(outcome: Outcome) -> Computation:
     """Return the computation that failed in ``outcome``."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
@@ -142,12 +142,10 @@ CHECKS = (
         # Copy in other dtypes requires copy in float32, so that a device that does not open is not tested
         # again for every dtype.
         Requires(float32=("copy",)),
-        script=lambda outcome, library: _COPY,
     ),
     Check(
         "elementwise", "elementwise", "Do PyTorch's own kernels, or HIP's, run and give exact results?",
         lambda context: compare_exactly(context, _ELEMENTWISE), Requires(("copy",)),
-        script=lambda outcome, library: _ELEMENTWISE,
     ),
     Check(
         "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give correct results?", gemm,
@@ -156,6 +154,5 @@ CHECKS = (
     Check(
         "im2col", "im2col", "Do unfold and fold move every element to the correct place?",
         lambda context: compare_exactly(context, _IM2COL), KERNELS,
-        script=lambda outcome, library: _IM2COL,
     ),
 )  # fmt: skip

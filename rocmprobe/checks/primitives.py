@@ -204,7 +204,7 @@ CHECKS = (
             {"image": _NORMALIZED, "weight": _CHANNELS, "bias": _CHANNELS, "grad": _NORMALIZED},
         ),
         call=batch_norm, limits=BATCH_NORM_LIMITS, requires=KERNELS,
-        layer=LibraryLayer("batch norm", "batch_norm"),
+        in_template=True, layer=LibraryLayer("batch norm", "batch_norm"),
     ),
     layer_check(
         "batch-norm-eval", rung="batch-norm",
@@ -213,7 +213,7 @@ CHECKS = (
             _positive,
             {"image": _NORMALIZED, **dict.fromkeys(("mean", "variance", "weight", "bias"), _CHANNELS)},
         ),
-        call=batch_norm_eval, requires=KERNELS, verified=False,
+        call=batch_norm_eval, in_template=True, requires=KERNELS, verified=False,
         layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
     ),
     _recurrent_check(
@@ -236,11 +236,9 @@ CHECKS = (
     _fused_check(
         "convolution-relu", question="Is convolution fused with bias and ReLU correct?",
         function=convolution_relu,
-        script=lambda outcome, library: _fused(outcome.dtype, False, library),
     ),
     _fused_check(
         "convolution-add-relu", question="Is convolution fused with bias, sum and ReLU correct?",
         function=convolution_add_relu,
-        script=lambda outcome, library: _fused(outcome.dtype, True, library),
     ),
 )  # fmt: skip

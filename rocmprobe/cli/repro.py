@@ -20,7 +20,7 @@ def repro_command(results: Path, case: str) -> int:
     """Print a torch script that repeats one case, for a bug report.
 
     The script needs no rocmprobe. RESULTS is the folder of a run, or its results.json. CASE is the id of an
-    outcome, or a part that no other id has. Comments at the end of the script give the result of the run and
+    outcome, or a part that no other id has. Comments at the top of the script give the result of the run and
     the command line for MIOpenDriver.
 
     \b

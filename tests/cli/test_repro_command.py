@@ -17,14 +17,14 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results.json"
 
 
-def test_the_script_then_what_was_found_and_the_driver_s_line(results: Path) -> None:
+def test_the_script_begins_with_the_result_and_the_driver_s_line(results: Path) -> None:
     done = cli("repro", results, f"gemm-only/convolution/{sample.PROBLEMS[1].text}/fwd")
     assert (done.returncode, done.stderr) == (0, "")
-    *script, found, driver = done.stdout.splitlines()
-    assert len(script) <= 44
-    compile("\n".join(script), "repro.py", "exec")
+    compile(done.stdout, "repro.py", "exec")
+    found, _, exit_code, driver, *script = done.stdout.splitlines()
     assert "rocmprobe" not in "".join(script)
     assert sample.STATUS in found
+    assert exit_code.startswith("# Exit code: 1 if the failure is reproduced")
     assert driver.startswith("# ")
     assert "MIOPEN_DEBUG_CONV_DIRECT=0" in driver
     assert driver.endswith(

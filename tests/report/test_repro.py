@@ -26,25 +26,15 @@ from rocmprobe.model.numerics import TRANSFORMS
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Machine, Outcome, Results, Setting
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
-from rocmprobe.report.repro.script import (
-    MAX_LINES,
-    MAX_WIDTH,
-    find_outcome,
-    reproduction,
-    script,
-)
-from rocmprobe.report.repro.short import short_script
+from rocmprobe.report.repro.script import find_outcome, reproduction, script
 
 SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
 NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
-#: Checks with a script: those that run once, and those of layers, which also run with the vendor library off.
-ONCE = tuple(
-    name for name, check in CHECKS.items()
-    if check.script and not check.layer and check.function is not convolution
-)  # fmt: skip
-TWICE = tuple(name for name, check in CHECKS.items() if check.layer)
-OTHER_CHECKS = ONCE + TWICE
-FUSED = ("convolution-relu", "convolution-add-relu")
+#: Checks with a script, except convolution.
+OTHER_CHECKS = tuple(
+    name for name, check in CHECKS.items() if check.script and check.function is not convolution
+)
+MAX_LINES = 70
 #: Runs scripts one after the other, under the faults of a machine if one is named, and tells of each what
 #: it printed and how it ended.
 RUNNER = """
@@ -136,9 +126,7 @@ class TestSize:
         found = results(SETTINGS[setting], outcome, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
         code = script(found, outcome)
         compile(code, "repro.py", "exec")
-        lines = code.splitlines()
-        assert len(lines) <= MAX_LINES == 44
-        assert max(map(len, lines)) <= MAX_WIDTH == 110
+        assert len(code.splitlines()) <= MAX_LINES + len(SETTINGS[setting].env)
         assert "rocmprobe" not in code
         compile(reproduction(found, outcome.id), "repro.py", "exec")
 
@@ -149,13 +137,6 @@ class TestSize:
         code = script(results(SETTINGS[setting], outcome), outcome)
         compile(code, "repro.py", "exec")
         assert len(code.splitlines()) <= MAX_LINES
-
-    def test_what_cannot_fit_is_refused(self) -> None:
-        outcome = asked(sample.PROBLEMS[0], "fwd")
-        many = {f"MIOPEN_DEBUG_NUMBER_{number}": "1" * 60 for number in range(40)}
-        setting = dataclasses.replace(SETTINGS["default"], env=many)
-        with pytest.raises(BadInput, match="does not fit"):
-            script(results(setting, outcome), outcome)
 
 
 PROBLEMS = (
@@ -181,21 +162,19 @@ class TestRight:
     @pytest.mark.thorough
     def test_it_passes_with_the_errors_of_the_run(self, healthy: Run, tmp_path: Path) -> None:
         outcomes = [each for each in healthy.results.outcomes if each.setting == "default"]
-        # An older torch has no fused operator of oneDNN's and no half precision on a CPU. Its own bfloat16
-        # convolution is less exact than a sum in float32.
+        # An older torch has no half precision on a CPU. Its own bfloat16 convolution is less exact than a sum
+        # in float32.
         outcomes = [each for each in outcomes if each.state == "pass"]
         asked = {"convolution", "convolution-kinds", *OTHER_CHECKS}
-        assert asked >= {each.check for each in outcomes} >= asked - set(FUSED)
+        assert {each.check for each in outcomes} == asked
         told = rerun(tmp_path, [script(healthy.results, each) for each in outcomes])
         for outcome, (printed, end) in zip(outcomes, told):
             assert (end, printed[:5]) == (0, "pass "), (outcome.id, printed, end)
-            # The masks of dropout are random.
-            names = () if outcome.check == "dropout" else ("max_ratio", "rms_range", "max_error")
-            for name in names:
+            for name in ("max_ratio", "rms_range", "max_error"):
                 expected = outcome.numerics.get(name)
                 if expected is not None:
                     found = measured(printed, name)
-                    assert any(each == pytest.approx(expected, rel=0.06) for each in found), outcome.id
+                    assert any(each == pytest.approx(expected, rel=1e-4) for each in found), outcome.id
 
     @pytest.mark.thorough
     def test_the_exact_tier_passes_on_a_machine_that_is_right(self, tmp_path: Path) -> None:
@@ -208,7 +187,7 @@ class TestRight:
         found = results(SETTINGS["default"], *outcomes)
         told = rerun(tmp_path, [script(found, each) for each in outcomes])
         lines = [(end, line) for printed, end in told for line in printed.splitlines()]
-        assert {(end, line.split()[0], line.split()[-1]) for end, line in lines} == {(0, "pass", "unequal=0")}
+        assert {(end, line.split()[0], line.split()[2]) for end, line in lines} == {(0, "pass", "unequal=0,")}
 
     def test_alone_in_a_process(self, tmp_path: Path) -> None:
         outcome = asked(sample.PROBLEMS[0], "bwd-weights", "gemm-only")
@@ -219,7 +198,7 @@ class TestRight:
         )
         # torch has a word about NumPy to say where there is none.
         assert "Traceback" not in done.stderr
-        assert (done.returncode, done.stdout.count("pass ")) == (0, 2)
+        assert (done.returncode, done.stdout.count("pass ")) == (0, 4)
 
 
 HALF = "conv2d-fp16-n1-c4-i8x8-k4-f3x3"
@@ -266,87 +245,13 @@ class TestFailing:
             if outcome.state == "error":
                 assert end == outcome.attempts[-1].message == "RuntimeError: miopenStatusUnknownError"
                 continue
-            assert (printed.partition(" ")[0], end) == (outcome.state, int(outcome.state == "wrong")), (
+            states = {line.partition(" ")[0] for line in printed.splitlines()}
+            assert ("wrong" in states, end) == (outcome.state == "wrong", int(outcome.state == "wrong")), (
                 outcome.id
             )
-            if outcome.state == "wrong" and "max_ratio" in outcome.numerics:
+            if "max_ratio" in outcome.numerics:
                 found = measured(printed, "max_ratio")
-                assert found == [pytest.approx(outcome.numerics["max_ratio"], rel=0.06)]
-
-
-def printed_errors(printed: str) -> list[float]:
-    """Return error and limit from the line of a short script."""
-    _, error, _, limit = printed.split()
-    return [float(error), float(limit)]
-
-
-class TestShort:
-    def test_eight_lines_that_a_reader_trusts(self) -> None:
-        outcome = asked(sample.PROBLEMS[0], "fwd", state="error")
-        code = short_script(results(SETTINGS["default"], outcome), outcome)
-        assert len(code.splitlines()) == 8
-        assert code.count("torch.nn.functional.conv2d(") == 2
-        assert not re.search(":=|;|rocmprobe|lambda|def ", code)
-
-    @settings(max_examples=examples(100))
-    @given(any_problem(), st.sampled_from(DIRECTIONS), st.sampled_from(NATIVE), st.sampled_from(WRONG))
-    def test_any_problem_has_few_lines_or_a_reason(
-        self, problem: Problem, direction: str, setting: str, numerics: Mapping[str, Any]
-    ) -> None:
-        outcome = asked(problem, direction, setting, state="wrong", numerics=numerics)
-        code, why = "", ""
-        try:
-            code = short_script(results(SETTINGS[setting], outcome), outcome)
-        except BadInput as error:
-            why = str(error)
-        assert code or "no short script, because it" in why
-        compile(code, "repro.py", "exec")
-        assert len(code.splitlines()) <= 8 + len(SETTINGS[setting].torch) + 1
-
-    def test_it_runs_on_a_cpu_within_the_limit(self, tmp_path: Path) -> None:
-        texts = [*PROBLEMS, "conv2d-fp16-n2-c8-i9x9-k4-f3x3-p1", "conv2d-fp16-n2-c8-i9x9-k8-f1x1-bias-nhwc"]
-        outcomes = [
-            asked(parse_problem(text), direction, state="error")
-            for text in texts
-            if "noncontiguous" not in text
-            for direction in (["fwd"] if "transpose" in text else DIRECTIONS)
-        ]
-        outcomes += [exactly_wrong(each) for each in outcomes]
-        outcomes += [asked(check=check, state="error") for check in ("gemm", "batch-norm")]
-        found = results(SETTINGS["default"], *outcomes)
-        told = rerun(tmp_path, [short_script(found, each) for each in outcomes])
-        for outcome, (printed, end) in zip(outcomes, told):
-            error, limit = printed_errors(printed)
-            assert (end, error <= limit) == (0, True), (outcome.id, printed, end)
-
-    @pytest.mark.thorough
-    @pytest.mark.parametrize("setting", ["default", "vendor-off"])
-    def test_it_fails_as_the_outcome_did(self, broken: Run, tmp_path: Path, setting: str) -> None:
-        """MIOpen raises by default, and PyTorch's own convolution is wrong without it."""
-        outcomes = [
-            each for each in broken.results.outcomes
-            if (each.check, each.setting, each.dtype) == ("convolution", setting, "float32")
-            and each.state in ("error", "wrong")
-        ]  # fmt: skip
-        told = rerun(
-            tmp_path, [short_script(broken.results, each) for each in outcomes],
-            str(broken.folder.with_name("machine.toml")), setting,
-        )  # fmt: skip
-        assert told
-        for outcome, (printed, end) in zip(outcomes, told):
-            if outcome.state == "error":
-                assert end == "RuntimeError: miopenStatusUnknownError"
-            else:
-                error, limit = printed_errors(printed)
-                assert error > limit
-
-    def test_what_has_none_says_why(self) -> None:
-        transposed = asked(parse_problem("conv_transpose2d-fp32-n1-c6-i7x8-k4-f3x3"), "bwd-data")
-        found = results(SETTINGS["default"], transposed)
-        with pytest.raises(BadInput, match="gradient of a transposed convolution"):
-            short_script(found, transposed)
-        with pytest.raises(BadInput, match="ran without torch"):
-            short_script(found, dataclasses.replace(transposed, driver="capi"))
+                assert pytest.approx(outcome.numerics["max_ratio"], rel=1e-5) in found, outcome.id
 
 
 class TestSetting:
@@ -358,19 +263,19 @@ class TestSetting:
         code = self.code("naive-only", variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
         before = code[: code.index("import torch")]
         for name, value in {**SETTINGS["naive-only"].env, "HSA_OVERRIDE_GFX_VERSION": "10.3.0"}.items():
-            assert f'{name}="{value}"' in before
-        assert "MIOPEN_USER_DB_PATH=tempfile.mkdtemp()" in before
+            assert f"'{name}': '{value}'," in before
+        assert "'MIOPEN_USER_DB_PATH': tempfile.mkdtemp()," in before
 
     def test_as_found_has_the_user_s_variables_and_databases(self) -> None:
         code = self.code("as-found", variables={"MIOPEN_FIND_MODE": "2", "MIOPEN_USER_DB_PATH": "/db"})
-        assert 'MIOPEN_FIND_MODE="2"' in code
-        assert 'MIOPEN_USER_DB_PATH="/db"' in code
-        assert "tempfile" not in code
+        assert "'MIOPEN_FIND_MODE': '2'," in code
+        assert "'MIOPEN_USER_DB_PATH': '/db'," in code
+        assert "mkdtemp" not in code
 
     def test_a_setting_s_own_folder_stays(self) -> None:
         outcome = asked(sample.PROBLEMS[0], "fwd")
         setting = dataclasses.replace(SETTINGS["default"], env={"MIOPEN_USER_DB_PATH": "/db"})
-        assert 'MIOPEN_USER_DB_PATH="/db"' in script(results(setting, outcome), outcome)
+        assert "'MIOPEN_USER_DB_PATH': '/db'," in script(results(setting, outcome), outcome)
 
     def test_others_drop_what_no_child_inherits(self) -> None:
         assert "FIND_MODE" not in self.code("default", variables={"MIOPEN_FIND_MODE": "2"})
@@ -389,7 +294,7 @@ class TestSetting:
             ("find-fast", "torch.backends.cudnn.benchmark = False"),
             ("immediate", "torch.backends.miopen.immediate = True"),
             ("vendor-off", "torch.backends.cudnn.enabled = False"),
-            ("cpu", 'sys.argv[1:] else "cpu"'),
+            ("cpu", "sys.argv[1:] else 'cpu'"),
         ],
     )
     def test_flags(self, setting: str, line: str) -> None:
@@ -405,11 +310,10 @@ class TestSetting:
 
     def test_a_layer_that_by_layer_sends_to_pytorch_runs_with_the_library_off(self) -> None:
         by_layer = dataclasses.replace(SETTINGS["by-layer"], pytorch_layers=("batch_norm",))
-        checks = ("batch-norm", "convolution-relu")
-        batch_norm, relu = (asked(setting="by-layer", check=check) for check in checks)
+        batch_norm, product = (asked(setting="by-layer", check=check) for check in ("batch-norm", "gemm"))
         off = "torch.backends.cudnn.enabled = False"
         assert off in script(results(by_layer, batch_norm), batch_norm)
-        assert off not in script(results(by_layer, relu), relu)
+        assert off not in script(results(by_layer, product), product)
 
     def test_below_convolution_the_bypass_changes_nothing(self) -> None:
         outcome = asked(setting="bypass", check="gemm")
@@ -418,6 +322,8 @@ class TestSetting:
     @pytest.mark.parametrize(
         "check",
         [
+            "lstm",
+            "copy",
             "training-step",
             "autocast-step",
             "throughput",
@@ -428,12 +334,8 @@ class TestSetting:
     )
     def test_a_check_without_a_script_says_so(self, check: str) -> None:
         outcome = asked(sample.PROBLEMS[0], check=check)
-        with pytest.raises(BadInput, match="no stand-alone script"):
-            script(results(SETTINGS["default"], outcome), outcome)
-
-    def test_what_was_asked_without_torch_gets_the_driver_line(self) -> None:
-        outcome = dataclasses.replace(asked(sample.PROBLEMS[1], "fwd"), driver="capi")
-        with pytest.raises(BadInput, match=r"ran without torch.*MIOpenDriver conv -n 2 -c 64"):
+        told = f"no stand-alone script.*`rocmprobe run --settings default --only {check}` repeats the check"
+        with pytest.raises(BadInput, match=told):
             script(results(SETTINGS["default"], outcome), outcome)
 
 
@@ -447,7 +349,6 @@ class TestForeignText:
         outcome = asked(sample.PROBLEMS[0], "fwd", state="error", message=self.EVIL)
         outcome = dataclasses.replace(outcome, id=outcome.id + self.EVIL, native_isa=self.EVIL)
         told = reproduction(results(setting, outcome), outcome.id)
-        assert max(len(line) for line in told.splitlines()[:-2]) <= MAX_WIDTH
         [(printed, end)] = rerun(tmp_path, [told])
         assert (printed[:5], end) == ("pass ", 0)
 
@@ -460,7 +361,7 @@ class TestForeignText:
             script(results(SETTINGS["default"], outcome), outcome)
 
     def test_a_dtype_is_one_of_the_known(self) -> None:
-        outcome = dataclasses.replace(asked(check="copy"), check="im2col", dtype="float32; import os")
+        outcome = dataclasses.replace(asked(check="gemm"), dtype="float32; import os")
         with pytest.raises(BadInput, match="not a dtype"):
             script(results(SETTINGS["default"], outcome), outcome)
 
@@ -562,7 +463,7 @@ class TestDriverLine:
         assert batch_norm_line("float16")[0] == ""
 
     @pytest.mark.parametrize(
-        ("setting", "check", "backend", "last"),
+        ("setting", "check", "backend", "begin"),
         [
             ("no-winograd", "convolution", "miopen", "MIOPEN_DEBUG_CONV_WINOGRAD=0 MIOpenDriver conv -n 2 "),
             ("immediate", "convolution", "miopen", "MIOpenDriver conv -n 2 "),
@@ -573,10 +474,11 @@ class TestDriverLine:
             ("default", "convolution", "cudnn", "no MIOpenDriver line: MIOpen does not run here"),
         ],
     )
-    def test_it_ends_the_reproduction(self, setting: str, check: str, backend: str, last: str) -> None:
+    def test_it_is_a_comment_of_the_script(self, setting: str, check: str, backend: str, begin: str) -> None:
         convolution = check == "convolution"
         outcome = asked(
             sample.PROBLEMS[0] if convolution else None, "fwd" if convolution else None, setting, check
         )
         told = reproduction(results(SETTINGS[setting], outcome, backend=backend), outcome.id)
-        assert told.splitlines()[-1].startswith(f"# {last}")
+        (line,) = (each for each in told.splitlines() if "MIOpenDriver" in each)
+        assert line.startswith(f"# {begin}")

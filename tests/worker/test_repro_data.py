@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -26,6 +26,7 @@ from rocmprobe.report.repro.script import script  # noqa: E402
 
 DEFAULT = next(setting for setting, _, _ in all_settings() if setting.name == "default")
 PLAIN = "conv2d-fp32-n2-c4-i8x9-k6-f3x3-p1-g2-bias"
+Tensors = Mapping[str, Any]
 #: The last three have other branches of the cancelling fill.
 PROBLEMS = (
     PLAIN, "conv2d-fp16-n2-c4-i7x7-k4-f3x3-p1-nhwc", "conv_transpose2d-fp32-n1-c6-i7x8-k4-f3x3-s2-g2-bias",
@@ -46,23 +47,25 @@ LAYERS = tuple(name for name, each in CHECKS.items() if each.script and each.fun
 
 
 @pytest.fixture
-def placed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The operands that a check places on the device."""
-    found: list[dict[str, Any]] = []
+def placed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensors, Tensors]]:
+    """The operands that a check draws, and the tensors that it places on the device."""
+    found: list[tuple[Tensors, Tensors]] = []
     move = Computation.placed
 
     def recorded(self: Computation, operands: dict[str, Any], device: str, dtype: Any) -> dict[str, Any]:
-        found.append(operands)
-        return move(self, operands, device, dtype)
+        moved = move(self, operands, device, dtype)
+        found.append((operands, moved))
+        return moved
 
     monkeypatch.setattr(Computation, "placed", recorded)
+    monkeypatch.setattr(sys, "argv", ["repro.py"])
     return found
 
 
 def of_script(
     check: str, dtype: str, numerics: Mapping[str, Any], problem: Optional[str], direction: Optional[str]
 ) -> tuple[str, dict[str, Any]]:
-    """Run the script of a wrong outcome up to the geometry. Return its text and its names."""
+    """Run the script of a wrong outcome up to the comparison. Return its text and its names."""
     parsed = parse_problem(problem) if problem else None
     outcome = dataclasses.replace(
         sample.outcome("default", check, CHECKS[check].rung, "wrong", problem=parsed, direction=direction),
@@ -71,7 +74,7 @@ def of_script(
     results = dataclasses.replace(sample.healthy_cpu(), settings=(DEFAULT,), outcomes=(outcome,))
     code = script(results, outcome)
     names: dict[str, Any] = {}
-    exec(code.partition("placed = ")[0], names)
+    exec(code.partition("wrong = ")[0], names)
     return code, names
 
 
@@ -79,18 +82,22 @@ def bits(tensor: Any) -> Any:
     return tensor.contiguous().view(torch.uint8)
 
 
-def same(drawn: Mapping[str, Any], others: list[dict[str, Any]]) -> bool:
-    """Return True if one of the others has the same operands, bit for bit."""
-    return any(
-        drawn.keys() == other.keys()
-        and all(bits(each).equal(bits(other[name])) for name, each in drawn.items())
-        for other in others
+def equal(some: Tensors, others: Tensors) -> bool:
+    """Return True if the tensors have the same bits in the same memory format."""
+    return some.keys() == others.keys() and all(
+        bits(each).equal(bits(others[name])) and each.stride() == others[name].stride()
+        for name, each in some.items()
     )
+
+
+def same(names: Mapping[str, Any], placed: list[tuple[Tensors, Tensors]]) -> bool:
+    """Return True if a check drew the script's operands, and placed the same tensors on the device."""
+    return any(equal(names["operands"], drawn) and equal(names["placed"], moved) for drawn, moved in placed)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("check", LAYERS)
-def test_of_a_layer(check: str, dtype: str, placed: list[dict[str, Any]]) -> None:
+def test_of_a_layer(check: str, dtype: str, placed: list[tuple[Tensors, Tensors]]) -> None:
     asked = dataclasses.replace(context(PLAIN), problem=None, dtype=getattr(torch, dtype))
     try:
         answer = CHECKS[check].function(asked)
@@ -98,16 +105,17 @@ def test_of_a_layer(check: str, dtype: str, placed: list[dict[str, Any]]) -> Non
         pytest.skip(str(reason))
     for numerics in ({}, {"exact": False}) if check == "gemm" else ({},):
         code, names = of_script(check, dtype, numerics, None, None)
-        assert same(names["operands"], placed)
-        for measure in re.findall(r'found\["(\w+)"\]', code):
-            assert f'found["{measure}"] <= {answer.numerics.get(f"{measure}_limit", 0)} ' in code
+        assert same(names, placed)
+        for measure, limit in names["limits"].items():
+            assert f'"{measure}": ' in code
+            assert limit == answer.numerics.get(f"{measure}_limit", 0)
 
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_of_every_tier_of_convolution(
-    problem: str, direction: str, exact: bool, placed: list[dict[str, Any]]
+    problem: str, direction: str, exact: bool, placed: list[tuple[Tensors, Tensors]]
 ) -> None:
     asked = context(problem, direction=direction, exact=exact)
     answer = convolution(asked)
@@ -116,10 +124,9 @@ def test_of_every_tier_of_convolution(
             continue
         numerics = {"owed": answer.numerics["owed"], **changes}
         code, names = of_script("convolution", asked.dtype_name, numerics, problem, direction)
-        assert same(names["operands"], placed), tier
-        for measure in re.findall("(max_ratio|rms_range)\\(got", code):
-            limit = answer.numerics[f"{measure}_limit"]
-            if "limits" in names:
-                assert names["limits"][answer.numerics["of"]][measure] == limit
-            else:
-                assert f'found["{measure}"] <= {limit} ' in code
+        assert same(names, placed), tier
+        limits = names["limits"].get(answer.numerics["of"], names["limits"])
+        for measure, limit in limits.items():
+            assert f'"{measure}": ' in code
+            constant = {"bound_ratio": 1, "unequal": 0}
+            assert limit == constant.get(measure, answer.numerics.get(f"{measure}_limit")), tier

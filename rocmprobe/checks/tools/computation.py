@@ -1,8 +1,4 @@
-"""Computation: operands, functions of the operands, and limits for the error.
-
-``rocmprobe repro`` prints the source of a computation's functions. So these functions import torch
-themselves, use no constants of this module, and call only functions that do the same.
-"""
+"""Computation: operands, functions of the operands, and limits for the error."""
 
 from __future__ import annotations
 

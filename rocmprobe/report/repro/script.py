@@ -1,19 +1,21 @@
 """One outcome as a torch script that does not need rocmprobe, and as a command line for MIOpenDriver.
 
-The script draws the same random numbers as the run, so the errors are the same. For safety, text from
-results.json enters the script only as numbers, words from fixed lists, quoted text and ASCII comments.
+The script is a template with the constants of the test. It draws the same random numbers as the run, so the
+errors are the same. For safety, text from results.json enters the script only as numbers, words from fixed
+lists, quoted text and ASCII comments.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from keyword import iskeyword
+from functools import lru_cache, partial
 from typing import Any
+
+import jinja2
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.computation import Computation, seed_of
@@ -22,13 +24,11 @@ from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome, Results, Setting
-from rocmprobe.report.repro.code import MAX_WIDTH, lines, packed
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
 from rocmprobe.report.text import one_line
 from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
-MAX_LINES = 44
 #: Variables with the folders of MIOpen's databases and caches. In a run, each setting starts with empty
 #: folders.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
@@ -61,60 +61,102 @@ def _printable(names: Sequence[str]) -> list[str]:
     return [one_line(name) for name in names[:_LISTED]]
 
 
+class _Code(str):
+    """Text that enters the script as it is. All other values enter it as Python literals."""
+
+
 def reproduction(results: Results, case: str) -> str:
-    """Return the script, followed by comments with the run's result and the MIOpenDriver line.
+    """Return the script, with the MIOpenDriver line among the comments at its top.
 
     Raise BadInput if ``case`` does not select exactly one outcome that has a script.
     """
     outcome = find_outcome(results, case)
-    notes = [_run_result(results, outcome), *_remarks(results, outcome)]
-    return "\n".join([script(results, outcome), *(f"# {note}" for note in notes)])
+    return script(results, outcome, _remarks(results, outcome))
 
 
-def script(results: Results, outcome: Outcome) -> str:
-    """Return a torch script that repeats the case of ``outcome``.
+def script(results: Results, outcome: Outcome, remarks: Sequence[str] = ()) -> str:
+    """Return a torch script that repeats the case of ``outcome``, with ``remarks`` as comments.
 
     The script accepts a device as argument, and exits with 0 if the result is correct. Raise BadInput if no
     script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
-    if outcome.driver != "torch":
-        raise BadInput(
-            f"{one_line(outcome.id)}: ran without torch, so no torch script reproduces it; "
-            + driver_line(results, outcome)
-        )
     if uses_pytorch_kernels(setting, outcome):
         # Switch the library off, because PyTorch's own kernels compute this layer.
         setting = replace(setting, vendor_library=False)
-    computation = computation_of(results, outcome, setting)
-    device = device_of(outcome, setting)
-    seed = seed_of(problem_of(outcome).text if outcome.problem else outcome.dtype)
-    code = [
-        *_settled(results, outcome, setting),
-        f'device, dtype = sys.argv[1] if sys.argv[1:] else "{device}", torch.{outcome.dtype}',
-        *lines(computation, seed),
-    ]
-    if len(code) > MAX_LINES or max(map(len, code)) > MAX_WIDTH:
-        raise BadInput(f"{one_line(outcome.id)}: the test does not fit into a script of {MAX_LINES} lines")
-    return "\n".join(code)
+    variables = dict(child_variables(results, outcome, setting))
+    if backend(results, outcome, setting) == "miopen" and not setting.inherit_environment:
+        folders = [name for name in _OWN_FOLDERS if name not in setting.env]
+        variables.update(dict.fromkeys(folders, _Code("tempfile.mkdtemp()")))
+    return _template().render(
+        run_result=_Code(_run_result(results, outcome)),
+        remarks=[_Code(remark) for remark in remarks],
+        variables=variables,
+        flags=[_Code(flag) for flag in _flags(results, outcome, setting)],
+        device=device_of(outcome, setting),
+        dtype=_Code(outcome.dtype),
+        seed=seed_of(problem_of(outcome).text if outcome.problem else outcome.dtype),
+        **_constants(computation_of(outcome, setting)),
+    )
 
 
-def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Computation:
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(  # noqa: S701 - the script is no HTML
+        loader=jinja2.PackageLoader(__package__),
+        finalize=lambda value: value if isinstance(value, _Code) else ascii(value),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("script.py.jinja")
+
+
+def _constants(computation: Computation) -> dict[str, Any]:
+    """Return the constants of ``computation`` by their names in the template."""
+    draw, call, layout = computation.draw, computation.call, computation.layout
+    options = dict(call.keywords) if isinstance(call, partial) else {}
+    measures = {
+        _Code(_function(each).__name__): each.keywords if isinstance(each, partial) else {}
+        for each in computation.measures
+    }
+    return {
+        "draw": _Code(draw.func.__name__),
+        "shapes": draw.args[0],
+        "drawn": {"least": -1, "width": 2, **draw.keywords},
+        "layout": layout.__name__ if layout else "",
+        "call": _function(call).__name__,
+        "kind": _Code(options.pop("kind", "")),
+        "options": options,
+        "measures": measures,
+        "limits": computation.limits.get("", computation.limits),
+        "several": "" not in computation.limits,
+        "bounds": computation.bounds,
+    }
+
+
+def _function(call: Callable[..., Any]) -> Callable[..., Any]:
+    return call.func if isinstance(call, partial) else call
+
+
+def computation_of(outcome: Outcome, setting: Setting) -> Computation:
     """Return the computation that ``outcome`` tested.
 
     Raise BadInput if a script cannot repeat the computation.
     """
     name = one_line(outcome.id)
+    command = f"rocmprobe run --settings {one_line(setting.name)} --only {one_line(outcome.check)}"
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
         raise BadInput(
-            f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
-            "only the native settings have a script without it"
+            f"{name}: the setting {one_line(setting.name)} has no stand-alone script, because it needs "
+            f"rocmprobe; `{command}` repeats the check"
         )
     check = CHECKS.get(outcome.check)
     if check is None or check.script is None:
         also = ", ".join(sorted(name for name, each in CHECKS.items() if each.script))
         raise BadInput(
-            f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one)"
+            f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one); "
+            f"`{command}` repeats the check"
         )
     if outcome.dtype not in DTYPES.values():
         raise BadInput(f"{name}: {one_line(outcome.dtype)!r} is not a dtype")
@@ -122,8 +164,7 @@ def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Comp
         problem_of(outcome)
         if outcome.direction not in DIRECTIONS:
             raise BadInput(f"{name}: {one_line(outcome.direction)!r} is not a direction")
-    library = backend(results, outcome, setting) if setting.vendor_library else ""
-    return check.script(outcome, library)
+    return check.script(outcome)
 
 
 def problem_of(outcome: Outcome) -> Problem:
@@ -132,49 +173,27 @@ def problem_of(outcome: Outcome) -> Problem:
     return parse_problem(outcome.problem)
 
 
-def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
-    values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
-    own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
-    if own:
-        values.update({name: "tempfile.mkdtemp()" for name in _OWN_FOLDERS if name not in setting.env})
-    code = ["import os, sys, tempfile" if own else "import os, sys" if values else "import sys"]
-    if values:
-        assigned = [f"{name}={value}" for name, value in values.items()]
-        code = packed(f"{code[0]}; os.environ.update(", assigned, ")")
-    begun = ["import torch"]
-    if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
-        begun.append("torch.backends.cudnn.allow_tf32 = False")
-    old, new = flags_of(setting)
-    code += ["; ".join([*begun, *old]), *new]
-    if not setting.vendor_library:
-        module = "mkldnn" if device_of(outcome, setting) == "cpu" else "cudnn"
-        code.append(f"torch.backends.{module}.enabled = False")
-    return code
-
-
-def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
-    """Return the statements that set cuDNN's flags, and those that set other flags of torch.backends.
+def _flags(results: Results, outcome: Outcome, setting: Setting) -> Iterator[str]:
+    """Yield the statements that set the flags of torch.backends.
 
     cuDNN's flags also control MIOpen. Raise BadInput for an unknown flag.
     """
-    unknown = [name for name in setting.torch if name not in FLAGS]
-    if unknown:
-        raise BadInput(
-            f"setting {one_line(setting.name)}: {one_line(unknown[0])!r} is not a flag of torch.backends"
-        )
-    values = {FLAGS[name]: bool(value) for name, value in setting.torch.items()}
-    old = [
-        f"torch.backends.cudnn.{flag} = {value}"
-        for (module, flag), value in values.items()
-        if module == "cudnn"
-    ]
-    new = [
-        f'if hasattr(getattr(torch.backends, "{module}", None), "{flag}"): '
-        f"torch.backends.{module}.{flag} = {value}"
-        for (module, flag), value in values.items()
-        if module != "cudnn"
-    ]
-    return old, new
+    if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
+        yield "torch.backends.cudnn.allow_tf32 = False"
+    for name, value in setting.torch.items():
+        if name not in FLAGS:
+            raise BadInput(
+                f"setting {one_line(setting.name)}: {one_line(name)!r} is not a flag of torch.backends"
+            )
+        module, flag = FLAGS[name]
+        assigned = f"torch.backends.{module}.{flag} = {bool(value)}"
+        if module != "cudnn":
+            # An older PyTorch does not have this flag.
+            assigned = f'if hasattr(getattr(torch.backends, "{module}", None), "{flag}"): {assigned}'
+        yield assigned
+    if not setting.vendor_library:
+        module = "mkldnn" if device_of(outcome, setting) == "cpu" else "cudnn"
+        yield f"torch.backends.{module}.enabled = False"
 
 
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
@@ -186,9 +205,7 @@ def child_variables(results: Results, outcome: Outcome, setting: Setting) -> lis
     # Leave out variables of the dynamic loader, because a script would set them too late.
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
     found.update(setting.env)
-    return [
-        (name, str(value)) for name, value in found.items() if _NAME.fullmatch(name) and not iskeyword(name)
-    ]
+    return [(name, str(value)) for name, value in found.items() if _NAME.fullmatch(name)]
 
 
 def _inherited(results: Results, outcome: Outcome, setting: Setting) -> dict[str, str]:
