@@ -7,7 +7,7 @@ from typing import Any
 
 from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.caches import caches
-from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
+from rocmprobe.judge.findings.disagreements import disagreements
 from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
 from rocmprobe.judge.findings.wsl import wsl_findings
 from rocmprobe.knowledge import gpus
@@ -174,9 +174,10 @@ def _deep(results: Results) -> Iterator[Finding]:
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
+    hidden = any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
     if error:
         title, evidence = "torch failed while detecting GPUs", (str(error.value),)
-    elif available.value is False and machine.value("deep.hip") and listed and not some_hidden(machine):
+    elif available.value is False and machine.value("deep.hip") and listed and not hidden:
         title = f"torch sees no GPU, although the compute driver lists {len(listed)}"
         evidence = (f"{available.source}: False",)
     else:
