@@ -124,7 +124,7 @@ def test_the_schema_has_the_words_and_fields_of_the_classes():
     fields = {field.name for field in dataclasses.fields(Results)}
     assert set(known["properties"]) == fields
     assert set(known["required"]) == fields - {
-        "findings", "recommendation", "redacted", "step_times", "changes", "telemetry",
+        "findings", "recommendation", "redacted", "changes", "telemetry",
         "environment",
     }  # fmt: skip
 
@@ -253,8 +253,8 @@ class TestFilesThatAreNoResults:
             (lambda data: data["options"].update(targets=3), "options/targets"),
             (lambda data: data["options"].update(purpose="fun"), "options/purpose"),
             (
-                lambda data: data["options"].update(shapes={"problems": [], "steps": {}}),
-                "options/shapes/steps",
+                lambda data: data["options"].update(shapes={"problems": {}}),
+                "options/shapes/problems",
             ),
             (lambda data: data["machine"]["facts"].update({"a\nb": 3}), "machine/facts/a b"),
             (lambda data: data.update(outcomes={}), "outcomes"),

@@ -13,7 +13,7 @@ from rows import every_row
 from rocmprobe.engine.trial import kernel_threads
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import BadInput
-from rocmprobe.model.shapes import Recorded, Steps, problem_of, read_problems, read_shapes, write
+from rocmprobe.model.shapes import Recorded, problem_of, read_shapes, write
 
 TEXTS = (
     "conv2d-fp16-n4-c64-i56x48-k128-f3x1-s2x1-p1-g2-bias-nhwc", "conv1d-fp32-n1-c4-i9-k6-f3-d2",
@@ -35,56 +35,26 @@ def test_a_record_is_the_problem_again(text: str) -> None:
 def test_a_file_holds_each_problem_once(tmp_path: Path) -> None:
     path = tmp_path / "shapes.json"
     write(path, {"problems": [record(TEXTS[1]), record(TEXTS[0]), record(TEXTS[1], device="cuda")]})
-    assert read_problems(path) == (parse_problem(TEXTS[1]), parse_problem(TEXTS[0]))
+    assert read_shapes(path).texts == (TEXTS[1], TEXTS[0])
     assert [entry.name for entry in tmp_path.iterdir()] == ["shapes.json"]
 
 
-STEPS = {
-    "made": 60, "alike": 59, "threads": 2, "seconds": 0.03, "seconds_p10": 0.02, "seconds_p90": 0.05,
-    "rest_seconds": 0.01, "device": "cpu",
-}  # fmt: skip
-
-
-def test_counts_and_steps_of_a_program(tmp_path: Path) -> None:
+def test_counts_and_versions_of_a_program(tmp_path: Path) -> None:
     path = tmp_path / "shapes.json"
-    in_step = {"fwd": 2, "bwd-data": 0, "bwd-weights": 1}
-    entries = [record(step_counts=in_step), record(TEXTS[1]), record(device="cuda", step_counts=in_step)]
-    write(path, {"torch": ["2.13.0"], "steps": STEPS, "problems": entries})
+    entries = [record(), record(TEXTS[1]), record(device="cuda")]
+    write(path, {"torch": ["2.13.0"], "steps": {"made": 60}, "problems": entries})
     shapes = read_shapes(path)
-    none = {"fwd": 0, "bwd-data": 0, "bwd-weights": 0}
     assert shapes.problems == (
-        Recorded(TEXTS[0], {"fwd": 4, "bwd-data": 2, "bwd-weights": 2}, {**none, "fwd": 4, "bwd-weights": 2}),
-        Recorded(TEXTS[1], {"fwd": 2, "bwd-data": 1, "bwd-weights": 1}, none),
+        Recorded(TEXTS[0], {"fwd": 4, "bwd-data": 2, "bwd-weights": 2}),
+        Recorded(TEXTS[1], {"fwd": 2, "bwd-data": 1, "bwd-weights": 1}),
     )  # fmt: skip
-    assert shapes.steps == Steps(60, 59, "cpu", 2, 0.03, 0.02, 0.05, 0.01)
-    assert (shapes.cpu_threads, shapes.torch) == (2, ("2.13.0",))
+    assert shapes.torch == ("2.13.0",)
 
 
-def test_kernels_get_the_threads_of_the_program_where_there_are_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_that_run_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
-    assert [kernel_threads(recorded, True, 1) for recorded in (0, 2, 64)] == [0, 2, 3]
-    assert kernel_threads(2, False, 1) == 0
-    # Processes that ask at once share the cores.
-    assert [kernel_threads(recorded, True, 2) for recorded in (0, 2, 64)] == [1, 1, 1]
-    assert kernel_threads(0, True, 8) == 1
-
-
-def test_a_file_of_before_there_were_steps(tmp_path: Path) -> None:
-    path = tmp_path / "shapes.json"
-    write(path, {"command": ["true"], "torch": [], "problems": [record()]})
-    shapes = read_shapes(path)
-    assert (shapes.steps, shapes.cpu_threads) == (None, 0)
-    assert set(shapes.problems[0].step_counts.values()) == {0}
-
-
-def test_convolutions_side_by_side_leave_no_rest(tmp_path: Path) -> None:
-    path = tmp_path / "shapes.json"
-    write(path, {"steps": {**STEPS, "rest_seconds": -0.01}, "problems": [record()]})
-    steps = read_shapes(path).steps
-    assert steps is not None
-    assert steps.rest_seconds is None
+    assert [kernel_threads(True, sharing) for sharing in (1, 2, 8)] == [0, 1, 1]
+    assert kernel_threads(False, 2) == 0
 
 
 def test_the_heaviest_are_those_that_take_the_most_arithmetic(tmp_path: Path) -> None:
@@ -100,20 +70,7 @@ def test_the_heaviest_are_those_that_take_the_most_arithmetic(tmp_path: Path) ->
 NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
     "no problem": ({"problems": []}, "contains no problem"),
     "counts that are none": ({"problems": [record(counts=[1])]}, "problems/0/counts"),
-    "a count below 0": ({"problems": [record(step_counts={"fwd": -1})]}, "problems/0/step_counts/fwd"),
-    "steps that are none": ({"problems": [record()], "steps": [1]}, "steps: "),
-    "steps without a time": (
-        {"problems": [record()], "steps": {**STEPS, "seconds": None}},
-        "steps/seconds: ",
-    ),
-    "steps without end": (
-        {"problems": [record()], "steps": {**STEPS, "seconds": 1e999}},
-        "Infinity is not a JSON number",
-    ),
-    "steps without a thread": (
-        {"problems": [record()], "steps": {**STEPS, "threads": 0}},
-        "steps/threads: 0 is less",
-    ),
+    "a count below 0": ({"problems": [record(counts={"fwd": -1})]}, "problems/0/counts/fwd"),
     "versions that are none": ({"problems": [record()], "torch": 2}, "torch: 2 is not"),
 }
 
@@ -148,7 +105,7 @@ def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> 
     path = tmp_path / "shapes.json"
     write(path, {"problems": [record(), record(**WRONG[what])]})
     with pytest.raises(BadInput) as refused:
-        read_problems(path)
+        read_shapes(path)
     assert str(refused.value).startswith((f"{path}: problems/1: ", f"{path}: problems/1/"))
 
 
@@ -164,9 +121,9 @@ def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> 
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "shapes.json"
     with pytest.raises(BadInput, match="cannot be read"):
-        read_problems(path)
+        read_shapes(path)
     path.write_text(text)
     with pytest.raises(BadInput, match=words) as refused:
-        read_problems(path)
+        read_shapes(path)
     assert "\n" not in str(refused.value)
     assert json.dumps(str(path))[1:-1] in str(refused.value)

@@ -61,7 +61,6 @@ class Session:
             budgets,
             simulated,
             journal,
-            options.shapes.cpu_threads if options.shapes else 0,
             # pytest-xdist sets this variable to the number of workers.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             spawn,

@@ -91,17 +91,14 @@ class _Live:
     oom_kills: dict[str, int] = field(default_factory=oom_kills)
 
 
-def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
+def kernel_threads(on_cpu: bool, sharing: int) -> int:
     """Return the number of CPU threads for a child's kernels, or 0 for torch's default.
 
-    ``recorded`` is the number of threads of the user's program, or 0 if unknown. ``sharing`` is the number of
-    processes that run tests at once and share the cores.
+    ``sharing`` is the number of processes that run tests at once and share the cores.
     """
-    if not on_cpu:
+    if not on_cpu or sharing == 1:
         return 0
-    cores = len(os.sched_getaffinity(0))
-    own = max(1, cores // sharing)
-    return min(recorded, own) if recorded else own if sharing > 1 else 0
+    return max(1, len(os.sched_getaffinity(0)) // sharing)
 
 
 class Trials:
@@ -114,7 +111,6 @@ class Trials:
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],
         journal: BaseJournal,
-        threads: int = 0,
         sharing: int = 1,
         spawn: bool = False,
         stop_at: float = 0,
@@ -123,7 +119,6 @@ class Trials:
         self._stop_at = stop_at
         self._watch: Optional[SoakWatch] = None
         self._conditions: dict[str, dict[str, float]] = {}
-        self._threads = threads
         self._sharing = sharing
         self._targets = targets
         self._settings = settings
@@ -283,7 +278,7 @@ class Trials:
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
-        threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
+        threads = kernel_threads(on_cpu, 1 if case.exclusive else self._sharing)
         if self._simulated and case.check == "soak":
             # Use one thread, because the speed is not measured, and the steps are too small for several
             # threads.

@@ -100,31 +100,20 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 def merged(folder: Path) -> dict[str, Any]:
     """Merge the records of all processes in ``folder``.
 
-    The result has the versions of torch, the problems in the order of their first calls, and the training
-    steps of the process with the most steps.
+    The result has the versions of torch, and the problems in the order of their first calls.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
-    trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
-    steps = dict(trainer.steps) if trainer else {}
-    computed = steps.pop("computed", [])
     found: dict[str, _Problem] = {}
     for process in processes:
-        for number, at, described, counts in process.problems():
+        for at, described, counts in process.problems():
             key = json.dumps(described, sort_keys=True)
             problem = found.setdefault(key, _Problem(at, described))
             problem.first = min(problem.first, at)
             problem.counts = [one + other for one, other in zip(problem.counts, counts)]
-            if process is trainer:
-                for _, place, count in (each for each in computed if each[0] == number):
-                    problem.step_counts[place] = count
     problems = sorted(found.values(), key=lambda each: each.first)
-    devices = {each.described["device"] for each in problems if any(each.step_counts)}
-    if steps:
-        steps["device"] = "several" if len(devices) > 1 else next(iter(devices), None)
     return {
         "torch": sorted({version for process in processes for version in process.versions}),
-        "steps": steps or None,
-        "problems": [each.as_json(bool(steps)) for each in problems],
+        "problems": [each.as_json() for each in problems],
     }
 
 
@@ -133,11 +122,9 @@ class _Problem:
         self.first = first
         self.described = described
         self.counts = [0] * len(DIRECTIONS)
-        self.step_counts = [0] * len(DIRECTIONS)
 
-    def as_json(self, with_steps: bool) -> dict[str, Any]:
-        in_step = {"step_counts": dict(zip(DIRECTIONS, self.step_counts))} if with_steps else {}
-        return {**self.described, "counts": dict(zip(DIRECTIONS, self.counts)), **in_step}
+    def as_json(self) -> dict[str, Any]:
+        return {**self.described, "counts": dict(zip(DIRECTIONS, self.counts))}
 
 
 class _Process:
@@ -145,7 +132,6 @@ class _Process:
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
-        self.steps: dict[str, Any] = {}
         self._recorded: list[tuple[float, dict[str, Any]]] = []
         self._counts: dict[int, list[int]] = {}
         self._ended = False
@@ -163,14 +149,13 @@ class _Process:
             self._counts[line["done"]] = line["counts_of_it"]
         else:
             self._counts.update(enumerate(line["counts"]))
-            self.steps = line.get("steps") or {}
             self._ended = line.get("ended", False)
 
-    def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Yield (index, time of the first call, problem, number of calls per direction) of each problem."""
+    def problems(self) -> Iterator[tuple[float, dict[str, Any], list[int]]]:
+        """Yield (time of the first call, problem, number of calls per direction) of each problem."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
             # If a process ended normally and counted no call, PyTorch rejected the problem. The counts of a
             # killed process can be incomplete.
             if any(counts) or not self._ended:
-                yield number, at, problem, counts
+                yield at, problem, counts

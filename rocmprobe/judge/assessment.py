@@ -18,6 +18,8 @@ from rocmprobe.model.results import (
     Results,
     Setting,
 )  # fmt: skip
+from rocmprobe.model.results_file import from_json
+from rocmprobe.model.shapes import Shapes
 
 #: Checks that show whether a network trains.
 TRAINING = ("training-step", "batch-norm")
@@ -370,6 +372,15 @@ def computed_seconds(
 def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
     counts = {row["problem"]: row["counts"] for row in _recorded(results)}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
+
+
+def shapes_of(results: Results) -> Optional[Shapes]:
+    """Return the recorded shapes of the program, or None if ``--shapes`` was not given.
+
+    Raise BadInput if the shapes are invalid.
+    """
+    shapes = results.options.get("shapes")
+    return from_json(Shapes, shapes) if shapes else None
 
 
 def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:

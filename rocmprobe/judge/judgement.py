@@ -10,7 +10,6 @@ from rocmprobe.judge.blame import contradicts
 from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.recommend import recommend
-from rocmprobe.judge.recommendation.step_time import step_times
 from rocmprobe.knowledge.expectations import Expectation, expectations, observed
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.changes import BASELINE, TABLE, Expected
@@ -19,13 +18,12 @@ from rocmprobe.model.states import fails, works
 
 
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
-    """Return ``results`` with findings, recommendation, step times and expected failures.
+    """Return ``results`` with findings, recommendation and expected failures.
 
     Expected failures come from ``baseline`` and from the table of known failures.
     """
     # Findings and recommendation use the observed states, because a known failure is still a failure.
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
-    came = replace(came, step_times=step_times(came))
     came = replace(came, findings=diagnose(came))
     expected = Expectations(came.machine, baseline)
     marked = replace(

@@ -373,34 +373,6 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """Duration of a recorded program, or of one of its training steps, under a setting.
-
-    - ``per``: "step", or "program" if no training step is known
-    - ``convolutions``: number of computed directions (forward or a gradient)
-    - ``timed``: number of directions with a measured time
-    - ``convolution_seconds``: sum of the convolutions' mean times
-    - ``seconds``: ``convolution_seconds`` plus the median time of everything else
-    - names that end in ``_p10`` or ``_p90``: the same sums, computed from each convolution's 10th or 90th
-      percentile instead of its mean
-    - ``reason``: why a time is None
-    """
-
-    device: str
-    setting: str
-    per: Annotated[str, Rule("enum", ("step", "program"))]
-    convolutions: Count
-    timed: Count
-    seconds: Optional[float] = None
-    seconds_p10: Optional[float] = None
-    seconds_p90: Optional[float] = None
-    convolution_seconds: Optional[float] = None
-    convolution_seconds_p10: Optional[float] = None
-    convolution_seconds_p90: Optional[float] = None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class Results:
     """A run: the content of ``results.json``.
 
@@ -424,7 +396,6 @@ class Results:
     findings: tuple[Finding, ...] = ()
     recommendation: Optional[Recommendation] = None
     redacted: Mapping[str, Count] = field(default_factory=dict)
-    step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
 

@@ -19,8 +19,6 @@ class Rule(NamedTuple):
 #: Type of a text that is short enough to be shown in full on pages and in messages.
 Name = Annotated[str, Rule("maxLength", 1000)]
 Count = Annotated[int, Rule("minimum", 0)]
-Positive = Annotated[int, Rule("minimum", 1)]
-Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 
 
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
 Each entry has the fields of a problem in ``results.json``, the device, and how often each direction was
-computed. The file also has the duration of a training step (``docs/training-with-the-bypass.md``).
+computed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Any
 
 from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
 from rocmprobe.model.results_file import write_atomically
-from rocmprobe.model.schema import Count, Positive, Rule, Seconds
+from rocmprobe.model.schema import Count
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import quoted
 
@@ -26,14 +26,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Recorded:
-    """A problem in its text form, and how often a program computed each direction.
-
-    ``counts`` is for the whole program, ``step_counts`` for one training step.
-    """
+    """A problem in its text form, and how often a program computed each direction."""
 
     problem: str
     counts: Mapping[str, Count]
-    step_counts: Mapping[str, Count]
 
     @property
     def flops(self) -> int:
@@ -42,43 +38,15 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The training steps of a program.
-
-    - ``made``: number of steps
-    - ``alike``: number of steps that computed exactly the convolutions in ``Recorded.step_counts``
-    - ``device``: type of the device that ran the convolutions, "several", or None without convolutions
-    - ``seconds``: median duration of a step
-    - ``seconds_p10``, ``seconds_p90``: first and last decile
-    - ``rest_seconds``: median time of everything except convolution, or None if unknown
-    """
-
-    made: Count
-    alike: Count
-    device: Optional[str]
-    threads: Annotated[Positive, Rule("maximum", 1_000_000)]
-    seconds: Seconds
-    seconds_p10: Seconds
-    seconds_p90: Seconds
-    rest_seconds: Optional[Annotated[float, Rule("minimum", -1e9), Rule("maximum", 1e9)]]
-
-
-@dataclass(frozen=True)
 class Shapes:
     """The convolutions of a program. ``torch`` has the versions of torch that ran the program."""
 
     problems: tuple[Recorded, ...]
-    steps: Optional[Steps] = None
     torch: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(each.problem for each in self.problems)
-
-    @property
-    def cpu_threads(self) -> int:
-        """Number of CPU threads if the training steps ran on the CPU, else 0."""
-        return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:
         """Return up to ``most`` problems, sorted by their total arithmetic, largest first."""
@@ -110,26 +78,11 @@ def write(path: Path, shapes: Mapping[str, Any]) -> None:
     write_atomically(text.encode(), path)
 
 
-def read_problems(path: Path) -> tuple[Problem, ...]:
-    """Return the problems in the file ``path``, in order and without duplicates.
-
-    Raise BadInput if the file is missing or invalid.
-    """
-    return tuple(parse_problem(text) for text in _read(path).texts)
-
-
 def read_shapes(path: Path) -> Shapes:
     """Return the content of the file ``path``.
 
     Raise BadInput if the file is missing, is invalid or contains no problem.
     """
-    shapes = _read(path)
-    if not shapes.problems:
-        raise BadInput(f"{path}: contains no problem; record a program that runs convolutions")
-    return shapes
-
-
-def _read(path: Path) -> Shapes:
     data = _json(path)
     found: dict[str, Recorded] = {}
     for number, record in enumerate(data["problems"]):
@@ -137,12 +90,14 @@ def _read(path: Path) -> Shapes:
             text = problem_of(record).text
         except BadInput as error:
             raise BadInput(f"{path}: problems/{number}: {error}") from error
-        counts, in_step = counts_of(record), counts_of(record, "step_counts")
+        counts = counts_of(record)
         before = found.get(text)
         if before:
-            counts, in_step = _sum(before.counts, counts), _sum(before.step_counts, in_step)
-        found[text] = Recorded(text, counts, in_step)
-    return Shapes(tuple(found.values()), _steps(data.get("steps")), tuple(data.get("torch", ())))
+            counts = {name: before.counts[name] + counts[name] for name in DIRECTIONS}
+        found[text] = Recorded(text, counts)
+    if not found:
+        raise BadInput(f"{path}: contains no problem; record a program that runs convolutions")
+    return Shapes(tuple(found.values()), tuple(data.get("torch", ())))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -156,22 +111,6 @@ def _json(path: Path) -> dict[str, Any]:
     reading.check(data, "shapes", str(path), "record it again")
     found: dict[str, Any] = data
     return found
-
-
-def _steps(record: Optional[Mapping[str, Any]]) -> Optional[Steps]:
-    if record is None:
-        return None
-    rest = record["rest_seconds"]
-    return Steps(
-        int(record["made"]), int(record["alike"]), record["device"], int(record["threads"]),
-        float(record["seconds"]), float(record["seconds_p10"]), float(record["seconds_p90"]),
-        # The rest is negative if convolutions in parallel threads take more time in total than the step.
-        None if rest is None or rest < 0 else float(rest),
-    )  # fmt: skip
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {direction: one[direction] + other[direction] for direction in DIRECTIONS}
 
 
 def problem_of(record: Mapping[str, Any]) -> Problem:
@@ -202,7 +141,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
     return parse_problem(problem.text)
 
 
-def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
+def counts_of(record: Mapping[str, Any]) -> dict[str, int]:
     """Return how often each direction of an entry was computed."""
-    counts = record.get(key, {})
+    counts = record.get("counts", {})
     return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

@@ -15,8 +15,7 @@ import pytest
 from launched import program, told
 from runs import environment, rocmprobe, wait_until
 
-from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.shapes import counts_of, read_problems
+from rocmprobe.model.shapes import counts_of, read_shapes
 
 CONVOLVES = """
 import multiprocessing, os, sys, torch
@@ -66,12 +65,11 @@ def test_the_distinct_problems_of_all_processes(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines()[-1] == "rocmprobe: 5 problem(s) in shapes.json"
     data = read(tmp_path)
-    assert list(data) == ["schema_version", "command", "torch", "steps", "problems"]
+    assert list(data) == ["schema_version", "command", "torch", "problems"]
     assert data["schema_version"] == 1
     assert data["command"][-1] == str(path)
     assert len(data["torch"]) == 1
-    assert data["steps"] is None
-    assert [problem.text for problem in read_problems(tmp_path / "shapes.json")] == [
+    assert list(read_shapes(tmp_path / "shapes.json").texts) == [
         "conv2d-fp32-n2-c4-i9x8-k6-f3x3-s2-p1-g2-bias", "conv1d-fp32-n1-c4-i9-k6-f3-d2",
         "conv_transpose2d-fp32-n1-c4-i5x5-k3-f3x3-s2-o1", "conv2d-fp32-n1-c4-i5x5-k3-f1x1-nhwc",
         "conv2d-fp32-n1-c4-i6x6-k5-f3x3-bias",
@@ -234,7 +232,7 @@ def test_a_program_that_convolves_nothing_gives_an_empty_list(tmp_path: Path) ->
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "rocmprobe: no problem(s) in shapes.json\n"
     assert json.loads(target.read_text()) == {
-        "schema_version": 1, "command": ["true"], "torch": [], "steps": None, "problems": [],
+        "schema_version": 1, "command": ["true"], "torch": [], "problems": [],
     }  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere.json", "shapes.json"]
 
@@ -257,7 +255,7 @@ def test_shapes_under_a_configuration(tmp_path: Path) -> None:
         cwd=tmp_path, env={"ROCMPROBE_BYPASS_STATUS": "status"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert read_problems(tmp_path / "shapes.json") == (parse_problem("conv2d-fp32-n1-c2-i5x5-k3-f3x3"),)
+    assert read_shapes(tmp_path / "shapes.json").texts == ("conv2d-fp32-n1-c2-i5x5-k3-f3x3",)
     assert [sum(line["calls"].values()) for line in told(tmp_path / "status")] == [1]
 
 

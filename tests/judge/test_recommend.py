@@ -611,7 +611,7 @@ class TestProblemMatrix:
 
 def test_what_is_verified_is_the_dtype_that_is_recommended():
     """A program that computes in float16: there the setting must hold, and in float32 it need not."""
-    recorded = {"problem": synthetic.FP16, "counts": dict.fromkeys(DIRECTIONS, 1), "step_counts": {}}
+    recorded = {"problem": synthetic.FP16, "counts": dict.fromkeys(DIRECTIONS, 1)}
     shapes = {"problems": [recorded], "steps": None, "torch": []}
     expected = run(purpose="training")
     expected = dataclasses.replace(expected, options={**expected.options, "shapes": shapes})

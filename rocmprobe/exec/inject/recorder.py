@@ -1,8 +1,7 @@
 """Recorder that writes the distinct convolutions of each process to a separate file.
 
 Each line of the file is a JSON object. A problem is written before its first call, and a direction after its
-first computation. From time to time and at the end, the recorder writes all counts and a summary of the
-training steps.
+first computation. From time to time and at the end, the recorder writes all counts.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Union
 
 import torch
 
 from rocmprobe.bypass import dispatch, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.exec.inject.ending import append, at_end
-from rocmprobe.exec.inject.steps import Steps, after_each_step
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: First and longest interval between two writes of all counts, in seconds. The interval doubles after each
@@ -37,7 +35,6 @@ def install(folder: str) -> None:
     recorder.start()
     for device_type in ("cpu", "cuda"):
         registration.add_interceptor(recorder, device_type)
-    after_each_step(recorder.stepped)
     os.register_at_fork(after_in_child=recorder.forget)
     at_end(recorder.end)
 
@@ -53,11 +50,10 @@ class Recorder(dispatch.Interceptor):
         self.forget()
 
     def forget(self) -> None:
-        """Clear all recorded calls and steps, e.g. in a forked process."""
+        """Clear all recorded calls, e.g. in a forked process."""
         self._lock = threading.Lock()
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._counts: list[list[int]] = []
-        self._steps = Steps()
         self._path = ""
         self._wait = _SOON
         self._next = time.monotonic() + _SOON
@@ -71,29 +67,23 @@ class Recorder(dispatch.Interceptor):
         """Write the final counts."""
         with self._lock:
             if self._path:
-                self._write({**self._all(), "ended": True})
-
-    def stepped(self, optimizer: Any) -> None:
-        with self._lock:
-            self._steps.stepped(optimizer)
+                self._write({"counts": self._counts, "ended": True})
 
     def convolution(
         self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
     ) -> torch.Tensor:
         number = self._number_of(call, call.bias is not None)
-        started = time.perf_counter()
         output = proceed(call)
-        self._done(number, (0,), _seconds_since(started, output))
+        self._done(number, (0,))
         return output
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
         number = self._number_of(call, call.bias_sizes is not None)
-        started = time.perf_counter()
         gradients = proceed(call)
         places = tuple(place for place, wanted in enumerate(call.output_mask[:2], 1) if wanted)
-        self._done(number, places, _seconds_since(started, call.input))
+        self._done(number, places)
         return gradients
 
     def _number_of(self, call: Call, bias: bool) -> int:
@@ -110,12 +100,11 @@ class Recorder(dispatch.Interceptor):
                 self._write({"at": time.time(), "problem": _described(call, bias)})
         return number
 
-    def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
+    def _done(self, number: int, places: tuple[int, ...]) -> None:
         with self._lock:
             # In a forked process, ignore a call that began before the fork. It belongs to the parent.
             if number >= len(self._counts):
                 return
-            self._steps.convolved(number, places, seconds)
             counts = self._counts[number]
             first = False
             for place in places:
@@ -124,12 +113,9 @@ class Recorder(dispatch.Interceptor):
             if first:
                 self._write({"done": number, "counts_of_it": counts})
             elif time.monotonic() > self._next:
-                self._write(self._all())
+                self._write({"counts": self._counts})
                 self._wait = min(2 * self._wait, _LATE)
                 self._next = time.monotonic() + self._wait
-
-    def _all(self) -> dict[str, Any]:
-        return {"counts": self._counts, "steps": self._steps.summary()}
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
@@ -152,12 +138,6 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
         "dilation": list(call.dilation), "output_padding": list(call.output_padding), "groups": call.groups,
         "bias": bias, "channels_last": _channels_last(call), "device": call.input.device.type,
     }  # fmt: skip
-
-
-def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
-    """Return the seconds since ``started``, or None if ``tensor`` is on a GPU."""
-    # On a GPU, the call returns before the convolution ends, and waiting would change the program's timing.
-    return time.perf_counter() - started if tensor.device.type == "cpu" else None
 
 
 def _channels_last(call: Call) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, quoted
+from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, quoted, shapes_of
 from rocmprobe.judge.findings.first_calls import (
     CHANGING_SIZES,
     IN_WORDS,
@@ -23,7 +23,6 @@ from rocmprobe.judge.recommendation.dtype_speed import dtype_speeds, sentences
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
-from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.judge.recommendation.untested import (
     about_the_cpu,
     has_convolution_outcome,

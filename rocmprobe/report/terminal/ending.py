@@ -14,7 +14,7 @@ from rocmprobe.model.results import Recommendation, Results
 from rocmprobe.report import text
 from rocmprobe.report.commands import env_command, exec_command
 from rocmprobe.report.identity import changes_sentence, run_seconds, tested_machines_sentence
-from rocmprobe.report.page import shapes_table, view
+from rocmprobe.report.page import view
 from rocmprobe.report.page.banners import banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_tone, verdict_word
 from rocmprobe.report.terminal.failures import by_reason, counts
@@ -159,8 +159,6 @@ def _copied(body: str, rank: int = _MUST) -> Iterator[Line]:
 def _further(results: Results) -> Iterator[Line]:
     found = results.recommendation
     yield from _labelled("Baseline", results.changes and f"{changes_sentence(results.changes)}.", _SURE)
-    program = shapes_table.sentence(results)
-    yield from _labelled("Your program", program and f"{program}.", _SURE)
     if found:
         yield from _devices(found)
         yield from _labelled("Cost", found.cost, _COST)

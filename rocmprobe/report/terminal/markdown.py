@@ -18,7 +18,7 @@ from rocmprobe.report.identity import (
     identity,
     tested_machines_sentence,
 )
-from rocmprobe.report.page import first_calls, layout, matrix, shapes_table, view
+from rocmprobe.report.page import first_calls, layout, matrix, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
 
@@ -67,7 +67,6 @@ def verdict(results: Results) -> Iterator[str]:
     yield from fenced(view.other_blocks(results))
     rows = (
         ("Cost", recommendation.cost),
-        ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
         ("Tried on", tested_machines_sentence(results)),
     )

@@ -1,29 +1,24 @@
-"""What a program would take under each setting, and what its counts do to the recommendation."""
+"""Times of a program's problems, and how its counts weigh in the recommendation."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any
 
 import synthetic
 from rows import every_row
 
 from rocmprobe.judge import assessment
 from rocmprobe.judge.recommendation.recommend import recommend
-from rocmprobe.judge.recommendation.step_time import step_times
-from rocmprobe.model.results import Outcome, Results, Setting, StepTime
+from rocmprobe.model.results import Outcome, Results, Setting
 from rocmprobe.model.results_file import to_json
-from rocmprobe.model.shapes import Recorded, Shapes, Steps
-from rocmprobe.report.page.shapes_table import program, sentence
+from rocmprobe.model.shapes import Recorded, Shapes
+from rocmprobe.report.page.shapes_table import program
 
 FIRST = synthetic.TIMED
 SECOND = "conv2d-fp32-n4-c128-i28x28-k128-f1x1"
 TRAINED = {"fwd": 2, "bwd-data": 1, "bwd-weights": 2}
-STEPS = Steps(
-    made=10, alike=9, device="cpu", threads=2, seconds=30.0, seconds_p10=29.0, seconds_p90=31.0,
-    rest_seconds=5.0,
-)  # fmt: skip
 
 
 def times(fwd: float, bwd_data: float, bwd_weights: float) -> dict[str, float]:
@@ -36,9 +31,9 @@ def times(fwd: float, bwd_data: float, bwd_weights: float) -> dict[str, float]:
     }
 
 
-def shapes(steps: Optional[Steps] = STEPS, second: Mapping[str, int] = TRAINED) -> Shapes:
+def shapes(second: Mapping[str, int] = TRAINED) -> Shapes:
     whole = {name: 10 * count for name, count in TRAINED.items()}
-    return Shapes((Recorded(FIRST, whole, TRAINED), Recorded(SECOND, second, {"fwd": 1})), steps)
+    return Shapes((Recorded(FIRST, whole), Recorded(SECOND, second)))
 
 
 def timed(
@@ -68,63 +63,6 @@ def _outcome(pattern: Outcome, setting: str, problem: str, timings: Mapping[str,
 BOTH = {FIRST: times(1.0, 2.0, 3.0), SECOND: times(0.25, 9.0, 9.0)}
 
 
-def told(results: Results) -> dict[str, StepTime]:
-    return {each.setting: each for each in step_times(results)}
-
-
-def test_the_sum_of_counts_and_means_and_the_rest_as_recorded() -> None:
-    found = told(timed({"default": BOTH}, shapes()))["default"]
-    # 2 * 1 + 1 * 2 + 2 * 3 of the first, 1 * 0.25 of the second: 10.25, by medians.
-    assert found.convolution_seconds == 2 * 10.25
-    assert found.seconds == 5 + 2 * 10.25
-    assert (found.seconds_p10, found.seconds_p90) == (5 + 0.5 * 10.25, 5 + 4 * 10.25)
-    assert (found.per, found.convolutions, found.timed, found.reason) == ("step", 6, 6, "")
-
-
-def test_what_leaves_no_sum() -> None:
-    # What was not timed leaves no sum.
-    some = told(timed({"default": {FIRST: BOTH[FIRST]}}, shapes()))["default"]
-    assert (some.convolutions, some.timed) == (6, 5)
-    assert (some.seconds, some.convolution_seconds) == (None, None)
-    assert some.reason == f"{SECOND} could not be timed"
-
-    # A program without steps and inference.
-    whole = told(timed({"default": BOTH}, shapes(None)))["default"]
-    assert (whole.per, whole.seconds) == ("program", None)
-    assert whole.convolution_seconds == 2 * (10 * 10.0 + 2 * 0.25 + 3 * 9.0)
-    assert whole.reason == "no training step was recorded"
-    forward = told(timed({"default": BOTH}, shapes(), purpose="inference"))["default"]
-    assert (forward.per, forward.convolution_seconds) == ("program", 2 * (20 * 1.0 + 2 * 0.25))
-    assert forward.reason == "the run is for inference"
-
-    # A run without shapes predicts nothing.
-    results = synthetic.run()
-    assert step_times(results) == ()
-    assert program(results) is None
-    assert sentence(results) == ""
-
-
-@every_row(
-    ("steps", "words"),
-    [
-        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "on cuda, but this run uses cpu"),
-        (dataclasses.replace(STEPS, device="several", rest_seconds=None), "recorded on several devices"),
-        (dataclasses.replace(STEPS, rest_seconds=None), "in several threads at once"),
-        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "while the program runs"),
-        (dataclasses.replace(STEPS, device=None), "compute no convolution"),
-    ],
-)
-def test_without_its_rest_a_step_is_not_predicted(steps: Steps, words: str) -> None:
-    backend = "miopen" if "program runs" in words else "onednn"
-    results = timed({"default": BOTH}, shapes(steps), backend=backend)
-    found = told(results)["default"]
-    assert (found.seconds, found.convolution_seconds) == (None, 2 * 10.25)
-    assert words in found.reason
-    assert words in sentence(
-        dataclasses.replace(results, recommendation=recommend(results), step_times=(found,))
-    )
-
-
 CHANNELS_LAST = Setting("channels-last", "the memory format", "native-with-settings", channels_last=True)
 
 
@@ -136,15 +74,11 @@ def test_channels_last_counts_under_its_setting() -> None:
     # A program that has one problem in both formats and another in channels-last alone.
     first, second = f"{FIRST}-nhwc", f"{SECOND}-nhwc"
     whole = {name: 10 * count for name, count in TRAINED.items()}
-    of = Shapes((Recorded(FIRST, whole, TRAINED), Recorded(first, whole, TRAINED),
-                 Recorded(second, TRAINED, {"fwd": 1})), STEPS)  # fmt: skip
+    of = Shapes((Recorded(FIRST, whole), Recorded(first, whole), Recorded(second, TRAINED)))
     quick = {first: times(0.5, 1.0, 1.5), second: times(0.125, 1.0, 1.0)}
     results = under_channels_last(
         timed({"default": {**BOTH, first: BOTH[FIRST], second: BOTH[SECOND]}, "channels-last": quick}, of)
     )
-    found = told(results)
-    assert found["default"].convolution_seconds == 2 * (10.0 + 10.0 + 0.25)
-    assert found["channels-last"].convolution_seconds == 2 * (5.0 + 5.0 + 0.125)
     ranked = assessment.times(results, ["default", "channels-last"], "float32", "training")
     assert ranked["default"] == 2 * (2 * 100 + 2 * 0.25 + 9 + 2 * 9)
     assert ranked["channels-last"] == 2 * (2 * 50 + 2 * 0.125 + 1 + 2 * 1)
@@ -188,7 +122,7 @@ def test_counts_weigh_in_the_recommendation(weighted: bool, setting: str) -> Non
     assert ("the float32 convolutions of your program" in found.cost) == weighted
 
 
-def test_what_a_step_weighs() -> None:
+def test_what_a_program_weighs() -> None:
     # Two that differ in their means alone: one is spared most of the time.
     spiky = {key: 20 * value if key.endswith("_mean") else value for key, value in FAST_OFTEN[FIRST].items()}
     results = timed({"vendor-off": {FIRST: FAST_OFTEN[FIRST]}, "bypass": {FIRST: spiky}}, shapes())
@@ -199,46 +133,44 @@ def test_what_a_step_weighs() -> None:
     half = FIRST.replace("fp32", "fp16")
     results = timed({"default": BOTH}, shapes())
     assert next(iter(recommend(results).per)) == "float32/training"  # type: ignore[union-attr]
-    heavy = Shapes((*shapes().problems, Recorded(half, dict.fromkeys(TRAINED, 1000), TRAINED)), STEPS)
+    heavy = Shapes((*shapes().problems, Recorded(half, dict.fromkeys(TRAINED, 1000))))
     found = recommend(timed({"default": BOTH}, heavy))
     assert found is not None
     assert next(iter(found.per)) == "float16/training"
     assert "all float16 problems" in found.sentence
     # Its counts are all 0: then speed is that of a run without shapes.
     never = {"fwd": 0, "bwd-data": 0, "bwd-weights": 0}
-    of = Shapes((Recorded(FIRST, never, never),))
+    of = Shapes((Recorded(FIRST, never),))
     results = timed({"default": {FIRST: BOTH[FIRST]}}, of)
     found = recommend(results)
     assert found is not None
     assert found.verdict == "native"
-    assert told(results)["default"].convolution_seconds == 0.0
 
 
-def test_the_page_shows_settings_and_problems() -> None:
+def test_the_page_shows_the_programs_problems() -> None:
     results = timed({"default": BOTH, "bypass": BOTH}, shapes())
-    results = dataclasses.replace(results, recommendation=recommend(results), step_times=step_times(results))
-    found = program(results)
+    found = program(dataclasses.replace(results, recommendation=recommend(results)))
     assert found is not None
-    assert "9 of 10 steps were alike" in found.caption
-    assert [row[0] for row in found.settings.rows] == ["default", "bypass"]
-    assert found.settings.rows[0][1:6] == ("25.5 s (10.1 s to 46 s)", "20.5 s", "80 %", "0.85×", "6 of 6")  # noqa: RUF001
-    assert [row[:3] for row in found.problems.rows] == [
-        (FIRST, "2 / 1 / 2", "20 / 10 / 20"), (SECOND, "1 / 0 / 0", "2 / 1 / 2"),
-    ]  # fmt: skip
-    assert [row[3:] for row in found.problems.rows] == [("pass", "20 s", "98 %"), ("pass", "500 ms", "2 %")]
-    assert "a step of your program takes 25.5 s" in sentence(results)
+    assert found.setting == "default"
+    assert found.caption == "Times cover all convolutions of the program."
+    # By means: 20 * 2 + 10 * 4 + 20 * 6 of the first, 2 * 0.5 + 1 * 18 + 2 * 18 of the second.
+    assert found.problems.rows == (
+        (FIRST, "20 / 10 / 20", "pass", "3 min 20 s", "78 %"), (SECOND, "2 / 1 / 2", "pass", "55 s", "22 %"),
+    )  # fmt: skip
 
-
-ONE = Shapes((Recorded(FIRST, TRAINED, TRAINED),), STEPS)
+    # A problem that could not be timed has no time. A run without shapes has no program.
+    found = program(timed({"default": {FIRST: BOTH[FIRST]}}, shapes()))
+    assert found is not None
+    assert found.problems.rows[1] == (SECOND, "2 / 1 / 2", "not run", "", "")
+    assert program(synthetic.run()) is None
 
 
 def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last() -> None:
     forward = {"fwd": 1.0, "fwd_mean": 2.0, "fwd_p10": 1.0, "fwd_p90": 3.0}
     by_setting = {"channels-last": {f"{FIRST}-nhwc": forward}}
-    results = under_channels_last(timed(by_setting, ONE, purpose="inference"))
-    found = program(dataclasses.replace(results, step_times=step_times(results)))
+    of = Shapes((Recorded(FIRST, TRAINED),))
+    found = program(under_channels_last(timed(by_setting, of, purpose="inference")))
     assert found is not None
     assert found.setting == "channels-last"
     assert "all forward convolutions" in found.caption
-    assert found.problems.header[1] == "in all"
-    assert found.problems.rows == ((FIRST, "2 / 0 / 0", "2 / 1 / 2", "pass", "4 s", "100 %"),)
+    assert found.problems.rows == ((FIRST, "2 / 1 / 2", "pass", "4 s", "100 %"),)
