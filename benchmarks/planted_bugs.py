@@ -1,6 +1,6 @@
 """Test that every planted bug is found in every dtype and direction where it exists, and by which tier.
 
-The benchmark runs the check ``convolution`` on this CPU with each bug of ``simulate/generated.py``, over sums
+The benchmark runs the check ``convolution`` on this CPU with each bug of ``tests/planted_bugs.py``, over sums
 of 27 to 18432 products. It judges the result by each rule for kernels (``numerics.SUMS``, ``PARTS`` for half
 precision, ``TRANSFORMS``)::
 
@@ -10,7 +10,7 @@ Correct kernels are judged on the same problems. "right" accumulates half precis
 "right-here" is this CPU's own, which sums half precision in parts.
 
 The random element occurs in every call. A check makes four calls where plain sums are required. If the
-element occurred in a share r of these calls (``Fault.chance``), the check would find it with a probability of
+element occurred in a share r of these calls, the check would find it with a probability of
 1 - (1 - r)^4.
 """
 
@@ -34,7 +34,6 @@ from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import SHORT_DTYPES
-from rocmprobe.simulate.generated import BUGS
 from rocmprobe.simulate.libraries import SimulatedMiopen
 from rocmprobe.simulate.machines import load_machine
 
@@ -47,6 +46,7 @@ from faulty_convolutions import (
     combinations,
     planted,
 )
+from planted_bugs import BUGS
 
 #: Correct kernels. A tier that finds a fault in them is wrong.
 RIGHT = ("right", "right-here")

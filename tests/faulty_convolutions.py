@@ -1,4 +1,4 @@
-"""Convolutions with the bugs of simulated machines, in this process; and where each bug changes a result."""
+"""Convolutions with planted bugs, in this process; and where each bug changes a result."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from faulty_kernels import KernelBug, clamped_axis, has_equal_channels, pixels_not_read, reads
+from planted_bugs import PlantedBug, problem_with
+
 from rocmprobe.bypass import dispatch, registration
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.simulate.accumulation import fp32_gradients, fp32_output
-from rocmprobe.simulate.faulty_kernels import (
-    KernelBug,
-    clamped_axis,
-    has_equal_channels,
-    pixels_not_read,
-    reads,
-)
-from rocmprobe.simulate.generated import PlantedBug, problem_with
+from rocmprobe.simulate.kernels import fp32_gradients, fp32_output
 
 #: The sums over which every bug must be found: products in one element of a result.
 TERMS = (27, 144, 576, 2304, 4608, 18432)

@@ -56,10 +56,14 @@ def all_machines() -> list[str]:
     return [*machine_names(), *sorted(map(str, MACHINES.glob("*.toml")))]
 
 
-def machine_file(path: Path, *faults: Mapping[str, Any], gpus: int = 1, **budgets: float) -> Path:
-    """Write a simulated machine that has ``faults``; budgets in seconds, generous unless given."""
+def machine_file(
+    path: Path, *faults: Mapping[str, Any], gpus: int = 1, fresh: bool = False, **budgets: float
+) -> Path:
+    """Write a simulated machine that has ``faults``; budgets in seconds, generous unless given. With
+    ``fresh``, each case runs in a child of its own."""
     facts = _FACTS.replace(_GPU, "".join(_GPU + f"index = {number}\n" for number in range(gpus)))
     lines = [
+        *(["fresh = true"] if fresh else []),
         facts if gpus > 1 else _FACTS,
         "[budgets]",
         *(f"{name} = {seconds}" for name, seconds in budgets.items()),

@@ -183,15 +183,6 @@ class TestBadFiles:
             (FAULT + "unless = { MIOPEN_FIND_MODE = 1 }", "unless"),
             (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
             (FAULT + "phase = 'lunch'", "lunch"),
-            (
-                FAULT.replace("raise", "wrong") + "bug = 'lost-word'",
-                "'lost-word' is not one of doubled-channel",
-            ),
-            (FAULT + "bug = 'lost-term'", "'bug' needs a convolution"),
-            (
-                FAULT.replace("raise", "wrong") + "operator = 'lstm'\nbug = 'lost-term'",
-                "'bug' needs a convolution",
-            ),
             (FAULT.replace("raise", "wrong") + "phase = 'teardown'", "teardown"),
             (HEAD + "problems = 'conv2d'", "problems"),
             (HEAD + "problems = ['conv2d']", "conv2d"),

@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from planted_bugs import BUGS, problem_with
 from rows import every_row
-from runs import run as run_rocmprobe
 
 from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.model.results import DIRECTIONS, BadInput
-from rocmprobe.simulate.generated import BUGS, generated, planted_machine, problem_with
+from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.simulate.machines import load_machine
 
 torch = pytest.importorskip("torch")
@@ -335,35 +334,3 @@ def test_the_check_finds_it(each: Combination) -> None:
 @every_row("exact", [True, False])
 def test_the_check_finds_nothing_in_right_kernels(each: Combination, exact: bool) -> None:
     assert verdict(each, CorrectKernel(), exact) == "pass"
-
-
-class TestMachines:
-    @every_row("name", BUGS)
-    def test_a_machine_for_every_bug(self, name: str) -> None:
-        found = load_machine(planted_machine(name))
-        assert [(fault.effect, fault.bug, fault.settings) for fault in found.faults] == [
-            ("wrong", name, ("default",))
-        ]
-        problems = [parse_problem(text) for text in found.problems]
-        assert all(any(exists_in(BUGS[name], each, to) for to in DIRECTIONS) for each in problems)
-        # PyTorch gives MIOpen no groups with dilation, and no float64.
-        assert all(each.groups == 1 or set(each.dilation) == {1} for each in problems)
-        assert "float64" not in {each.dtype for each in problems}
-
-    def test_an_unknown_bug_is_told_with_those_that_exist(self) -> None:
-        assert generated("planted-nothing") is None
-        with pytest.raises(BadInput, match=r"'planted-nothing'.*`rocmprobe list machines`"):
-            load_machine("planted-nothing")
-
-    def test_a_run_finds_it_and_recommends_another_setting(self, tmp_path: Any) -> None:
-        text = next(text for text in load_machine("planted-stale-buffer").problems if "fp32" in text)
-        made = run_rocmprobe(
-            tmp_path / "out", "--simulate", "planted-stale-buffer", "--only", "convolution", "--settings",
-            "vendor-off", "--problem", text, "--purpose", "inference",
-        )  # fmt: skip
-        assert (made.of("default", text).state, made.of("vendor-off", text).state) == ("wrong", "pass")
-        recommendation = made.results.recommendation
-        assert recommendation
-        assert recommendation.configuration.setting == "vendor-off"
-        again = run_rocmprobe(tmp_path / "again", "--verify", made.folder / "results.json")
-        assert again.ended.returncode == 0, again.ended.stdout

@@ -19,9 +19,14 @@ from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.solvers import TRANSPOSED
-from rocmprobe.simulate import accumulation
-from rocmprobe.simulate.faulty_kernels import BitFlip, KernelBug, problem_of
 from rocmprobe.simulate.gpu import SimulatedGpu
+from rocmprobe.simulate.kernels import (
+    fp32_gradients,
+    fp32_output,
+    problem_of,
+    wrong_gradients,
+    wrong_result,
+)
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
@@ -65,7 +70,6 @@ class SimulatedMiopen(Miopen):
 
 def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that creates a context in which the libraries have the faults of ``gpu``."""
-    # Use one object in all contexts, because a bug can depend on the results of earlier calls.
     faults = _ConvolutionFaults(gpu)
 
     @contextmanager
@@ -91,11 +95,6 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     def __init__(self, gpu: SimulatedGpu) -> None:
         self._gpu = gpu
-        bugs = {fault.bug: KernelBug(fault.bug) for fault in gpu.machine.faults}
-        self._bugs = {
-            id(fault): BitFlip(fault.bit) if fault.effect == "flip" else bugs[fault.bug]
-            for fault in gpu.machine.faults
-        }
         facts = gpu.machine.machine
         self._version = torch_version(facts) or (99, 0)
         # MIOpen 2.x reports incorrect parameters instead of a missing solver.
@@ -107,12 +106,9 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
         fault, _ = self._apply_fault(call, ("fwd",))
-
-        def right(each: ConvolutionCall) -> Any:
-            with self._library(call):
-                return accumulation.fp32_output(each, proceed)
-
-        return self._bugs[id(fault)].output(call, right) if fault else right(call)
+        with self._library(call):
+            right = fp32_output(call, proceed)
+        return wrong_result(fault, right) if fault else right
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
@@ -121,12 +117,9 @@ class _ConvolutionFaults(dispatch.Interceptor):
             direction for direction, wanted in zip(("bwd-data", "bwd-weights"), call.output_mask) if wanted
         )
         fault, affected = self._apply_fault(call, wanted)
-
-        def right(each: BackwardCall) -> Gradients:
-            with self._library(call):
-                return accumulation.fp32_gradients(each, proceed)
-
-        return self._bugs[id(fault)].gradients(call, affected, right) if fault else right(call)
+        with self._library(call):
+            right = fp32_gradients(call, proceed)
+        return wrong_gradients(fault, right, affected) if fault else right
 
     def _apply_fault(
         self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]

@@ -5,20 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from rows import every_row
-from runs import Background, wait_until
+from runs import Background, machine_file, wait_until
 
 from rocmprobe.model.results import CAUSES, Outcome, Trial
 from rocmprobe.model.results_file import read_results
-from rocmprobe.report.terminal.tables import TABLES
-from rocmprobe.simulate.generated import ALL_FAULTS, FINE, KINDS, PHASES, fault_machine, fault_problem
-from rocmprobe.simulate.machines import load_machine
+from rocmprobe.simulate.machines import PHASES
 
 pytestmark = pytest.mark.thorough
 
+_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
+_EFFECTS = (
+    "exit", "raise", "hang", "busy", "ignore-term", "flood", "garbage", "memory", "grandchild",
+    "grandchild-exit",
+)  # fmt: skip
+#: Fields of each kind of fault.
+KINDS = {
+    **{name: {"effect": "signal", "signal": name} for name in _SIGNALS},
+    **{name: {"effect": name} for name in _EFFECTS},
+}
+#: The problem without a fault.
+FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
+#: Short times, because every hang lasts until the timeout. The fork server has a long one, because no fault
+#: can affect its start. Every fault is tested, however many hangs and crashes there were.
+BUDGETS = {
+    "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
+}  # fmt: skip
 #: Each row is a run of its own, at the same time as the others: mostly they wait for hangs.
 TOGETHER = (("import", "teardown"), ("prepare",), ("first-call",), ("steady",))
 
@@ -53,6 +68,19 @@ def told(phase: str, kind: str) -> Told:
     return Told("pass")
 
 
+def fault_problem(phase: str, kind: str) -> str:
+    """The problem on which the fault ``kind`` in ``phase`` happens."""
+    number = PHASES.index(phase) * len(KINDS) + list(KINDS).index(kind)
+    return f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3"
+
+
+def fault(phase: str, kind: str) -> dict[str, Any]:
+    return {
+        "library": "miopen", "phase": phase, **KINDS[kind], "settings": ["default"], "directions": ["fwd"],
+        "problem": f"^{fault_problem(phase, kind)}$", "message": "a fault of the simulated machine",
+    }  # fmt: skip
+
+
 class Broken(NamedTuple):
     outcomes: dict[str, Outcome]
     trials: dict[str, Trial]
@@ -62,15 +90,24 @@ class Broken(NamedTuple):
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
-    """``faults-all``, its phases side by side."""
+    """A machine with every fault, its phases side by side."""
     folder = tmp_path_factory.mktemp("matrix")
     temporary = folder / "tmp"
     temporary.mkdir()
+    faults = [fault(phase, kind) for phase in PHASES for kind in KINDS]
+    machine = machine_file(folder / "machine.toml", *faults, fresh=True, **BUDGETS)
     runs = []
     for phases in TOGETHER:
         asked = [fault_problem(phase, kind) for phase in phases for kind in KINDS] + [FINE]
         arguments = [argument for text in asked for argument in ("--problem", text)]
-        arguments += ["--simulate", ALL_FAULTS, "--only", "*/default/convolution/*", "--purpose", "inference"]
+        arguments += [
+            "--simulate",
+            str(machine),
+            "--only",
+            "*/default/convolution/*",
+            "--purpose",
+            "inference",
+        ]
         runs.append(Background(folder / phases[0], *arguments, env={"TMPDIR": str(temporary)}))
     printed = [run.process.communicate(timeout=300)[0] for run in runs]
     found = Broken({}, {}, runs, temporary)
@@ -110,12 +147,3 @@ def test_the_problem_after_all_the_faults_is_right_and_nothing_is_left(broken: B
     assert [broken.outcomes[f"{phases[0]} {FINE}"].state for phases in TOGETHER] == ["pass"] * len(TOGETHER)
     assert wait_until(lambda: not any(run.alive() for run in broken.runs), 5)
     assert list(broken.temporary.iterdir()) == []
-
-
-def test_the_faults_are_listed_and_can_be_had_one_by_one() -> None:
-    machine = load_machine(fault_machine("steady", "busy"))
-    assert [(fault.phase, fault.effect) for fault in machine.faults] == [("steady", "busy")]
-    assert machine.problems == (fault_problem("steady", "busy"), FINE)
-    assert len(load_machine(ALL_FAULTS).faults) == len(PHASES) * len(KINDS)
-    assert "faults-PHASE-KIND" in load_machine(ALL_FAULTS).summary
-    assert ALL_FAULTS in TABLES["machines"]().columns[0]._cells

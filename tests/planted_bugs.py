@@ -1,24 +1,14 @@
-"""Simulated machines that are generated instead of read from a file.
-
-``planted-NAME`` has one bug in MIOpen's convolutions. ``faults-PHASE-KIND`` has one fault in one phase of a
-worker. ``faults-all`` has all faults.
-"""
+"""Bugs that make the results of a convolution wrong, and problems that trigger them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Optional
 
 from rocmprobe.model.problems import DTYPES, SHORT_DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS
 
-_FACTS = {"torch.version": "2.4.0+rocm6.1", "torch.kind": "rocm"}
-_PLANTED = "planted-"
 _HALVES = ("float16", "bfloat16")
-#: Numbers of products that are summed into one element of a result: a short and a long sum.
-_SUMS = (27, 18432)
 
 
 @dataclass(frozen=True)
@@ -96,12 +86,6 @@ _BUGS = (
     ),
 )  # fmt: skip
 BUGS: Mapping[str, PlantedBug] = {bug.name: bug for bug in _BUGS}
-DEFAULT_BUG = "doubled-channel"
-
-
-def planted_machine(bug: str) -> str:
-    """Return the name of the machine whose only bug is ``bug``."""
-    return _PLANTED + bug
 
 
 def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Problem:
@@ -135,96 +119,3 @@ def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1
     # At stride 2, the size includes a last pixel that the filter does not reach.
     return side * stride + 2 * dilation * wide - 2 * padding
-
-
-PHASES = ("import", "prepare", "first-call", "steady", "teardown")
-_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
-_EFFECTS = (
-    "exit", "raise", "hang", "busy", "ignore-term", "flood", "garbage", "memory", "grandchild",
-    "grandchild-exit",
-)  # fmt: skip
-KINDS: Mapping[str, Mapping[str, str]] = {
-    **{name: {"effect": "signal", "signal": name} for name in _SIGNALS},
-    **{name: {"effect": name} for name in _EFFECTS},
-}
-ALL_FAULTS = "faults-all"
-#: Problem that triggers no fault.
-FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
-_FAULTS_SOURCE = "made up: no machine breaks in all of these ways"
-#: Time limits in seconds, and largest numbers of hangs and crashes. The time limits are short, because every
-#: hang lasts until the timeout. Only the fork server has a long limit, because no fault can affect its start.
-#: The numbers of hangs and crashes are large, so that every fault is tested.
-_BUDGETS = {
-    "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
-}  # fmt: skip
-
-
-def fault_machine(phase: str, kind: str) -> str:
-    """Return the name of the simulated machine that has only the fault ``kind`` in ``phase``."""
-    return f"faults-{phase}-{kind}"
-
-
-def fault_problem(phase: str, kind: str) -> str:
-    """Return the problem that triggers the fault ``kind`` in ``phase``."""
-    number = PHASES.index(phase) * len(KINDS) + list(KINDS).index(kind)
-    return f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3"
-
-
-def generated(name: str) -> Optional[Mapping[str, Any]]:
-    """Return a generated machine in the format of a machine's file, or None for an unknown name."""
-    if name.startswith(_PLANTED):
-        bug = BUGS.get(name[len(_PLANTED) :])
-        return None if bug is None else _with_bug(bug)
-    pairs = [pair for pair in product(PHASES, KINDS) if name in (ALL_FAULTS, fault_machine(*pair))]
-    return _with_faults(name, pairs) if pairs else None
-
-
-def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
-    source = bug.source or "made up: a bug to test the checks"
-    # PyTorch does not run float64 in MIOpen. float16 stands for both half precision dtypes.
-    dtypes = [dtype for dtype in bug.dtypes if dtype in ("float32", "float16")]
-    return {
-        "summary": f"MIOpen computes convolutions wrongly under its default: {bug.summary}",
-        "source": source,
-        "gpus": [_gpu("Radeon with a bug")],
-        "facts": _FACTS,
-        "problems": [problem_with(bug, *each).text for each in product(dtypes, bug.directions, _SUMS)],
-        "faults": [{"library": "miopen", "effect": "wrong", "bug": bug.name, "settings": ["default"],
-                    "source": source}],
-    }  # fmt: skip
-
-
-def _with_faults(name: str, pairs: list[tuple[str, str]]) -> Mapping[str, Any]:
-    if name == ALL_FAULTS:
-        summary = (
-            "every kind of fault in every phase of a child process, each on its own problem; "
-            "faults-PHASE-KIND has only one fault; "
-            f"PHASE is one of {', '.join(PHASES)}; KIND is one of {', '.join(KINDS)}"
-        )
-    else:
-        summary = f"one problem with the fault {pairs[0][1]} in phase {pairs[0][0]}, and one without a fault"
-    return {
-        "summary": summary,
-        "source": _FAULTS_SOURCE,
-        "gpus": [_gpu("Radeon that breaks")],
-        "facts": _FACTS,
-        "budgets": _BUDGETS,
-        "fresh": True,
-        "problems": [*(fault_problem(*pair) for pair in pairs), FINE],
-        "faults": [_fault(*pair) for pair in pairs],
-    }
-
-
-def _fault(phase: str, kind: str) -> dict[str, Any]:
-    return {
-        "library": "miopen", "phase": phase, **KINDS[kind], "settings": ["default"], "directions": ["fwd"],
-        "problem": f"^{fault_problem(phase, kind)}$", "message": "a fault of the simulated machine",
-        "source": _FAULTS_SOURCE,
-    }  # fmt: skip
-
-
-def _gpu(name: str) -> Mapping[str, str]:
-    return {
-        "name": name, "vendor": "amd", "pci_id": "0x731f", "native_isa": "gfx1010",
-        "effective_isa": "gfx1010",
-    }  # fmt: skip

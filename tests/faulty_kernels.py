@@ -1,4 +1,4 @@
-"""Faulty kernels, which compute the wrong results of the bugs in ``generated.py``.
+"""Faulty kernels, which compute the wrong results of the bugs in ``planted_bugs.py``.
 
 In comments, the *image* is the padded tensor: the input, or the output of a transposed convolution.
 """
@@ -12,12 +12,12 @@ from typing import Any, Optional, Union
 
 import torch
 import torch.nn.functional as F
+from accumulation import accumulated, at
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.compare import index_of
 from rocmprobe.model.problems import Problem
-from rocmprobe.simulate import accumulation
-from rocmprobe.simulate.accumulation import accumulated, at
+from rocmprobe.simulate.kernels import problem_of, to_fp32
 
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
@@ -26,7 +26,7 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """A bug of a simulated library. ``name`` identifies the bug."""
+    """A bug of a library. ``name`` identifies the bug."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -97,42 +97,10 @@ class KernelBug:
         if self._name == "doubled-channel":
             return _doubled_channel(right.clone(), "bwd-weights")
         if self._name == "bias-gradient":
-            grad: torch.Tensor = accumulation.to_fp32(call.grad_output).clone()
+            grad: torch.Tensor = to_fp32(call.grad_output).clone()
             grad[-1][at([-1] * (grad.dim() - 2))] = 0
             return grad.sum([0, *range(2, grad.dim())]).to(right.dtype)
         return right
-
-
-class BitFlip(KernelBug):
-    """A hardware fault that flips one bit of the middle element of a float32 result."""
-
-    def __init__(self, bit: int) -> None:
-        super().__init__("flipped-bit")
-        self._mask = 1 << bit if bit < 31 else -(1 << 31)
-
-    def _result(self, direction: str, call: Call, compute: Compute) -> torch.Tensor:
-        result = compute(call)
-        if result.dtype != torch.float32 or not result.numel():
-            return result
-        result = result.clone()
-        place = tuple(index_of(result.numel() // 2, result.shape))
-        word = result[place].reshape(1).view(torch.int32) ^ self._mask
-        result[place] = word.view(torch.float32)[0]
-        return result
-
-
-def problem_of(call: Call) -> Problem:
-    """Return the problem that ``call`` computes, without the memory format."""
-    rank = call.weight.dim() - 2
-    batch, in_channels, *size = call.input.shape
-    out_channels = call.weight.shape[1] * call.groups if call.transposed else call.weight.shape[0]
-    bias = call.bias if isinstance(call, ConvolutionCall) else call.bias_sizes
-    return Problem(
-        f"conv_transpose{rank}d" if call.transposed else f"conv{rank}d",
-        str(call.input.dtype).rpartition(".")[2], batch, in_channels, tuple(size), out_channels,
-        tuple(call.weight.shape[2:]), call.stride, call.padding, call.dilation, call.output_padding,
-        call.groups, bias is not None,
-    )  # fmt: skip
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:

@@ -1,42 +1,15 @@
-"""Half precision convolution on the CPU, with sums in fp32 (as on a GPU) or in half precision (a bug).
-
-PyTorch's own half precision kernels for the CPU are missing or inexact in some builds.
-"""
+"""Half precision convolution on the CPU with sums in half precision, which is a bug."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import torch
 import torch.nn.functional as F
 
-from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-
-
-def fp32_output(call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-    """Return the output of ``call``, computed in fp32 and converted to the dtype of ``call``."""
-    lifted = replace(call, input=to_fp32(call.input), weight=to_fp32(call.weight), bias=to_fp32(call.bias))
-    return proceed(lifted).to(call.input.dtype)
-
-
-def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]) -> Gradients:
-    """Return the gradients of ``call``, computed in fp32 and converted to the dtype of ``call``."""
-    lifted = replace(
-        call, grad_output=to_fp32(call.grad_output), input=to_fp32(call.input), weight=to_fp32(call.weight)
-    )
-    narrow = [None if each is None else each.to(call.input.dtype) for each in proceed(lifted)]
-    return narrow[0], narrow[1], narrow[2]
-
-
-def to_fp32(tensor: Optional[Any]) -> Any:
-    """Return ``tensor`` in fp32 if its dtype is half precision, else unchanged."""
-    return (
-        tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-    )
-
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
 
 Call = Union[ConvolutionCall, BackwardCall]
 
