@@ -184,8 +184,6 @@ class TestBadFiles:
             (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
             (FAULT + "phase = 'lunch'", "lunch"),
             (FAULT.replace("raise", "wrong") + "phase = 'teardown'", "teardown"),
-            (HEAD + "problems = 'conv2d'", "problems"),
-            (HEAD + "problems = ['conv2d']", "conv2d"),
             (HEAD + "fresh = 1", "fresh"),
             (HEAD + "solvers = 'fft'", "solvers"),
             (HEAD + "solvers = ['fft', 'dft']", "'dft'"),
@@ -220,7 +218,7 @@ def test_a_file_of_one_s_own(tmp_path):
     found = load_machine(str(path))
     assert found.name == "mine"
     assert found.faults[0].phase == "steady"
-    assert (found.problems, found.fresh) == ((), False)
+    assert not found.fresh
     assert found.budgets == {"steady": 0.5}
     assert found.machine.variables["A"].value == "b"
 

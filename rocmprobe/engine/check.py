@@ -110,7 +110,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
     lease = None if simulated else _leased(target, setting)
     try:
         purpose = results.purpose if results else "training"
-        cases = cases_of(target, setting, purpose, results, simulated.problems if simulated else ())
+        cases = cases_of(target, setting, purpose, results)
         pipe.facts(usual={case.id: usual for case, usual in cases.items()}, guardian=guardian().pid)
         budgets = Budgets(
             _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
@@ -247,21 +247,20 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
 
 
 def cases_of(
-    target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
+    target: Device, setting: Setting, purpose: str, results: Optional[Results]
 ) -> dict[Case, Optional[float]]:
     """Return the cases to run, in order, each with the seconds of its first call in an earlier run.
 
     The cases test copy, elementwise operators, gemm, convolution and batch norm. Convolution and gemm are
     also tested in the other dtypes for which ``results`` recommend ``setting``.
 
-    The problems in ``own`` replace the convolution problems. If ``results`` recommend ``setting``, leave out
-    cases that failed there, but keep float32 convolution.
+    If ``results`` recommend ``setting``, leave out cases that failed there, but keep float32 convolution.
     """
     recommended = results.recommendation if results else None
     follows = recommended is not None and recommended.configuration.setting == setting.name
     known = {outcome.id: outcome for outcome in results.outcomes} if results else {}
     found: dict[Case, Optional[float]] = {}
-    for case in _cases(target, setting, purpose, results if follows else None, own):
+    for case in _cases(target, setting, purpose, results if follows else None):
         before = _earlier_outcome(case, known)
         failed = before is not None and (before.fails or before.state == "blocked")
         if follows and failed and not (case.check == "convolution" and case.dtype == "float32"):
@@ -275,12 +274,10 @@ def _earlier_outcome(case: Case, known: Mapping[str, Outcome]) -> Optional[Outco
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
 
 
-def _cases(
-    target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
-) -> Iterator[Case]:
+def _cases(target: Device, setting: Setting, purpose: str, results: Optional[Results]) -> Iterator[Case]:
     # Some settings run only if ``default`` fails, unless the options name them.
     options = RunOptions(purpose=purpose, settings=f"{setting.name},")
-    chosen = _problems(setting, options, results, own)
+    chosen = _problems(setting, options, results)
 
     def simple(check: str, dtype: str = "float32") -> Iterator[Case]:
         yield from cases_under(Request(check, dtypes=(dtype,)), target, setting, options)
@@ -291,19 +288,15 @@ def _cases(
 
     for check in _BELOW:
         yield from simple(check)
-    yield from convolution([each for each in chosen if own or each.dtype == (setting.dtype or "float32")])
+    yield from convolution([each for each in chosen if each.dtype == (setting.dtype or "float32")])
     yield from simple("batch-norm" if purpose == "training" else "batch-norm-eval")
     for dtype in _other_dtypes(setting, purpose, results):
         yield from simple("gemm", dtype)
         yield from convolution([each for each in chosen if each.dtype == dtype][:_OTHER_PROBLEMS])
 
 
-def _problems(
-    setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
-) -> tuple[Problem, ...]:
-    """Return ``own`` if set, else a few small convolution problems, preferably from ``results``."""
-    if own:
-        return tuple(map(parse_problem, own))
+def _problems(setting: Setting, options: RunOptions, results: Optional[Results]) -> tuple[Problem, ...]:
+    """Return a few small convolution problems, preferably from ``results``."""
     correct = {
         str(each.problem)
         for each in (results.outcomes if results else ())

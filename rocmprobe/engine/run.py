@@ -76,7 +76,6 @@ def begin(
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
-        options = replace(options, problems=options.problems or simulation.problems)
         find_targets("cpu", machine)  # The simulation computes with this torch, so torch must be installed.
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None

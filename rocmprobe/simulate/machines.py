@@ -13,7 +13,7 @@ from typing import Any, Optional
 from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.knowledge.solvers import by_name, in_play
 from rocmprobe.knowledge.visible_devices import visible
-from rocmprobe.model.problems import DTYPES, parse_problem
+from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.model.results_file import check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, simulated_telemetry
@@ -116,7 +116,6 @@ class SimulatedMachine:
     faults: tuple[Fault, ...]
     source: str
     budgets: Mapping[str, float]
-    problems: tuple[str, ...] = ()
     fresh: bool = False
     solvers: tuple[str, ...] = ()
     telemetry: tuple[DeviceTelemetry, ...] = ()
@@ -180,7 +179,7 @@ def load_machine(name: str) -> SimulatedMachine:
 
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     known = (
-        "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh",
+        "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "fresh",
         "solvers", "telemetry", "speeds",
     )  # fmt: skip
     for key in data:
@@ -214,7 +213,7 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
         raise ValueError("'solvers' must be an array of names")
     _known("solvers", "solver", tuple(offered), tuple(by_name()))
     return SimulatedMachine(
-        name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
+        name, data["summary"], machine, faults, data["source"], _budgets(data), fresh,
         tuple(offered), tuple(map(simulated_telemetry, _tables(data, "telemetry"))), speeds,
     )  # fmt: skip
 
@@ -223,16 +222,6 @@ def _known(where: str, what: str, values: tuple[Any, ...], known: tuple[str, ...
     for value in values:
         if value not in known:
             raise ValueError(f"{where}: {what} {value!r} is not one of {', '.join(known)}")
-
-
-def _problems(data: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = data.get("problems", [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("'problems' must be an array of texts")
-    try:
-        return tuple(parse_problem(text).text for text in texts)
-    except BadInput as error:
-        raise ValueError(f"problems: {error}") from error
 
 
 def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
