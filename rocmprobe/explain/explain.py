@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
@@ -20,9 +20,7 @@ from rocmprobe.explain.extraction import (
     extract,
     is_warning,
 )
-from rocmprobe.explain.inference import ANYWHERE, ENDED, short
-from rocmprobe.explain.known_reports import SimilarReport, similar
-from rocmprobe.explain.learned import Learned, learned, pooled
+from rocmprobe.explain.inference import ANYWHERE, short
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.scope import only_follows, own_error, remedy_of_error
 from rocmprobe.explain.signatures import calibration
@@ -33,21 +31,14 @@ from rocmprobe.text.log import Log
 
 #: A cause is an alternative to the best cause if its score is at least this fraction of the best score.
 _RIVAL = 0.1
-#: From this probability on, the resemblance to public reports (``learned.py``) is evidence for a cause.
-_ALIKE = 0.3
-#: A cause that no rule names needs at least this probability to be named.
-_WORTH_NAMING = 0.05
 #: From this score on, an answer counts as certain: it has no "Perhaps", and no check to confirm it.
 _SURE = 0.9
 _ANSWER = 0.7
-#: From this score on, a cause is named as a guess. On new reports, 20 of 28 first answers with a score
-#: between ``_GUESS`` and ``_ANSWER`` were correct.
-#: Source: sets 14 and 15 of benchmarks/results/explain_new_reports.md.
+#: From this score on, a cause is named as a guess. On the labelled reports with which the rules were written,
+#: 63 of 82 first causes with a score between ``_GUESS`` and ``_ANSWER`` are correct (benchmarks/explain.py).
 _GUESS = 0.5
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
-#: Minimum similarity of the known reports that are shown, and their maximum number.
-_RESEMBLES, _MOST = 0.3, 3
 #: Groups whose advice is to install software again. Installing takes long, so the answer begins with a check.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
@@ -107,7 +98,6 @@ class Explanation:
     decide: Optional[str]
     note: str
     elsewhere: str = ""
-    similar: tuple[SimilarReport, ...] = ()
 
     @property
     def sure(self) -> bool:
@@ -119,30 +109,23 @@ def _is_sure(ranked: tuple[RankedCause, ...]) -> bool:
     return bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
 
 
-def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanation:
-    """Explain why the program that printed ``log`` failed, on a machine with these ``facts``.
-
-    Leave out known reports whose address is in ``without``.
-    """
-    resembling = similar(log, without)
+def explain(log: Log, facts: Facts) -> Explanation:
+    """Explain why the program that printed ``log`` failed, on a machine with these ``facts``."""
     structure = extract(log)
     weighed = weigh(log, facts, structure)
-    known = learned(log, structure.error.line if structure.error else None)
-    shares = _shares(weighed, known, facts)
-    ranked = tuple(_ranked(name, share, weighed, facts, known) for name, share in _shown(shares))
-    layer, group = _best_layer(shares, weighed, known), _best_group(shares)
+    shares = scores(weighed.points, calibration())
+    ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
+    layer, group = _best_layer(shares, weighed), _best_group(shares)
     meaning: Optional[FoundError] = None
     sure = _is_sure(ranked)
     if sure:
-        if known is None or not weighed.elsewhere or layer is None:
-            layer = Level((weighed.elsewhere and weighed.reporting_layer) or ranked[0].layer, ranked[0].score)
+        layer = Level((weighed.elsewhere and weighed.reporting_layer) or ranked[0].layer, ranked[0].score)
     else:
         meaning = _meaning(log, structure, weighed)
         if meaning and (layer is None or layer.score < _ANSWER):
             layer = Level(meaning.layer, _ANSWER)
     reply = _reply(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
     action = reply.action
-    shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     decide = None if weighed.elsewhere or reply.by_meaning else _decide(ranked, layer)
     if decide and (answers(structure, decide) or decide in action):
         decide = None
@@ -162,7 +145,6 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     return Explanation(
         reply.summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
         decide, note, weighed.elsewhere if ranked else "",
-        () if weighed.elsewhere else shown,
     )  # fmt: skip
 
 
@@ -217,9 +199,6 @@ _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-pa
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
 #: If one of these layers fails, programs without PyTorch fail, too.
 _BELOW_TORCH = frozenset(("hardware", "driver", "hsa", "hip"))
-#: Situations in which MIOpen can be the cause. In other situations, the learned probability of a cause in
-#: MIOpen counts only if a rule names the cause, too.
-_OF_MIOPEN = frozenset(("miopen", "jit", "convolution", "transposed-convolution", "batch-norm", "rnn"))
 #: Text between a check and the advice that depends on the result of the check.
 _IF_SO = "Only if it is so: "
 #: Words of a log which show that the program does not use PyTorch.
@@ -240,44 +219,7 @@ def without_torch(advice: str, about: re.Pattern[str] = _ABOUT_TORCH) -> str:
     return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
 
 
-def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tuple[str, float]]:
-    """Return (cause, share) pairs, the largest share first."""
-    ranked = scores(weighed.points, calibration())
-    if known is None:
-        return ranked
-    by_rules = dict(ranked)
-    possible = {name: value for name, value in known.causes.items() if _may_be_learned(name, weighed, facts)}
-    both = pooled(by_rules, possible)
-    named = ((name, share) for name, share in both.items() if share >= _WORTH_NAMING or name in by_rules)
-    return sorted(named, key=lambda pair: -pair[1])
-
-
-def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
-    """Return True if ``_shares`` uses the learned probability of ``cause``.
-
-    The probability is never used for a cause that facts or lines of the log exclude.
-    """
-    if cause in weighed.settled or weighed.points.get(cause, 0.0) < 0:
-        return False
-    if cause == "override-isa-mismatch":
-        return facts.effective_gfx is not None and (not weighed.elsewhere or cause in weighed.points)
-    if cause == "benign-warning":
-        return weighed.points.get(cause, 0.0) > 0.0 and not weighed.words & ENDED
-    if causes.cause(cause).layer.startswith("miopen") and not weighed.words & _OF_MIOPEN:
-        return cause in weighed.points
-    if cause == "source-build-failure" and (weighed.reporting_layer or "").startswith("miopen"):
-        return False
-    if cause in weighed.points:
-        return True
-    if cause == "hw-power-or-fault":
-        return False
-    of_amd = "amd" in weighed.words and not weighed.elsewhere
-    return of_amd or causes.cause(cause).group in ANYWHERE
-
-
-def _best_layer(
-    shares: Iterable[tuple[str, float]], weighed: Weighed, known: Optional[Learned]
-) -> Optional[Level]:
+def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Optional[Level]:
     """Return the layer with the largest share, or None if no cause has a layer.
 
     Each cause's share is divided among the layers to which its evidence belongs. Without evidence, as for
@@ -293,17 +235,6 @@ def _best_layer(
         for layer, weight in evidence.items():
             if layer:
                 found[layer] += share * weight / whole
-    if known is not None:
-        learned_layers = {
-            name: share
-            for name, share in known.layers.items()
-            if weighed.words & _OF_MIOPEN or not name.startswith("miopen")
-        }
-        wholes = {name for row in causes.layers() if (name := row.within) and name in found}
-        of_wholes = {
-            name: sum(learned_layers.get(part, 0.0) for part in causes.parts_of(name)) for name in wholes
-        }
-        found.update(pooled(found, {**learned_layers, **of_wholes}))
     if not found:
         return None
     for whole_layer in {row.within for row in causes.layers() if row.within}:
@@ -503,9 +434,7 @@ def _whose(structure: LogStructure) -> str:
     return structure.python_owner if structure.python_owner not in ("", PYTHON, USER) else "the program"
 
 
-def _ranked(
-    cause: str, score: float, weighed: Weighed, facts: Facts, known: Optional[Learned]
-) -> RankedCause:
+def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:
     row = causes.cause(cause)
     advice = weighed.remedies.get(cause) or causes.advice_for(cause, weighed.words, facts.true_gfx)
     by_weight = sorted(
@@ -516,17 +445,11 @@ def _ranked(
         cause=cause,
         layer=(weighed.reporting_layer if cause == "unknown" else None) or row.layer,
         score=round(score, 3),
-        evidence=(*(says for weight, says in by_weight if weight > 0), *_alike(cause, known)),
+        evidence=tuple(says for weight, says in by_weight if weight > 0),
         advice=without_what_is_set(advice, facts.env),
         verify=row.verify,
         against=tuple(says for weight, says in by_weight if weight < 0),
     )
-
-
-def _alike(cause: str, known: Optional[Learned]) -> Iterator[str]:
-    share = known.causes.get(cause, 0.0) if known else 0.0
-    if share >= _ALIKE:
-        yield f"the log resembles public reports with this cause (probability {share:.2f})"
 
 
 def _decide(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> Optional[str]:

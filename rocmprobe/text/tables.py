@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -25,11 +24,3 @@ def table_text(name: str) -> str:
 def table(name: str) -> dict[str, Any]:
     """Return the parsed ``data/NAME.toml``. The caller must not change the returned object."""
     return toml(table_text(name))
-
-
-@cache
-def json_table(name: str) -> dict[str, Any]:
-    """Return the parsed ``data/NAME.json``. The caller must not change the returned object."""
-    file = resources.files("rocmprobe").joinpath(f"data/{name}.json")
-    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    return found

@@ -52,7 +52,7 @@ def test_the_answer_as_json(tmp_path: Path) -> None:
     path.write_text(COLLECT_ENV + FATAL)
     told = answer(path)
     assert list(told) == [
-        "summary", "layer", "group", "action", "causes", "facts", "decide", "note", "elsewhere", "similar"
+        "summary", "layer", "group", "action", "causes", "facts", "decide", "note", "elsewhere"
     ]  # fmt: skip
     assert list(told["layer"]) == list(told["group"]) == ["name", "score"]
     assert told["causes"]
@@ -96,16 +96,6 @@ def test_what_is_not_amd_s_is_said_in_the_first_line() -> None:
     assert output.startswith("Not a failure of the AMD stack: numpy raised KeyError (3)")
     assert "Layer" not in output
     assert answer(log=log)["elsewhere"]
-
-
-def test_similar_reports_have_address_and_outcome() -> None:
-    told = answer(log=FATAL)
-    assert told["similar"]
-    for each in told["similar"]:
-        assert each["report"]["url"].startswith("https://github.com/")
-        assert each["report"]["outcome"] or each["report"]["cause"]
-        assert 0.3 <= each["similarity"] <= 1
-    assert told["similar"][0]["report"]["url"] in asked(log=FATAL)[1].replace("\n", "")
 
 
 def test_not_enough_evidence_is_an_answer() -> None:
