@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from rows import every_row
 from sample_logs import LINES
 from tiers import examples
 
-from rocmprobe.explain.log_facts import facts_in
+from rocmprobe.explain.explain import explain
+from rocmprobe.explain.log_facts import Facts, facts_in
 from rocmprobe.text.log import LONGEST, Log, of_text, read_log
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
+FATAL = "RuntimeError: HIP error: invalid device function"
 BASES = st.lists(st.sampled_from(LINES), min_size=1, max_size=8, unique=True)
 
 
@@ -226,3 +229,79 @@ def test_recorded_reports_are_read() -> None:
         assert log.lines, report["id"]
         # Less the dates of loggers, every line is there that differs by more than numbers.
         assert sum(line.count for line in log.lines) >= len(printed), report["id"]
+
+
+@every_row(
+    ("seen", "meant"),
+    [
+        ("error: \u2018gfx1010\u2019 was not declared", "error: 'gfx1010' was not declared"),
+        ("\u201cgfx1010\u201d isn\u2019t", "\"gfx1010\" isn't"), ("invalid\u00a0device", "invalid device"),
+    ],
+)  # fmt: skip
+def test_quotes_of_compilers_and_blanks_of_pages(seen: str, meant: str) -> None:
+    assert texts(of_text(seen)) == [meant]
+
+
+# ---- pages and strings -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.sampled_from(LINES), min_size=2, max_size=8, unique=True), st.booleans())
+def test_a_log_in_a_string_of_json_is_read_line_by_line(base: list[str], logger: bool) -> None:
+    log = "\n".join(base)
+    spelled = json.dumps({"level": "error", "msg": f'"x"\n{log}\n'} if logger else f'"\n{log}\n')
+    found = texts(of_text(spelled))
+    assert [line for line in base if line not in found] == []
+
+
+def test_of_a_long_log_in_one_line_failures_are_kept() -> None:
+    words = [f"step {chr(97 + at % 26)}{at}: some words to fill the line" for at in range(500)]
+    words[250] = FATAL
+    log = of_text(json.dumps("\n".join(words)))
+    assert FATAL in texts(log)
+    assert sum(len(text) for text in texts(log)) <= LONGEST
+
+
+@every_row("line", [r"C:\new\node\lib fails", r"cannot read D:\nvidia\name\x.dll", r"printf('a\n')"])
+def test_a_path_of_windows_is_no_end_of_a_line(line: str) -> None:
+    assert texts(of_text(line)) == [line]
+
+
+@every_row(
+    "page",
+    [
+        f'<td class="blob-code"><span class="pl-s">{FATAL}</span></td>',
+        f"<pre><code class='lang-text'>start<br>{FATAL}</code></pre>",
+        f"<p>It fails:</p><p>{FATAL}</p><p>Any idea?</p>",
+        f'<details><summary>Log</summary><div class="js-line">x</div><div class="y">{FATAL}</div></details>',
+        f'<a href="https://example.com/x">{FATAL}</a>',
+        f"<shreddit>{FATAL.replace(':', '&#58;')}<br/>".replace("<shreddit>", "<section data-x='1'>"),
+        FATAL.replace(" ", "&amp;nbsp;", 1),
+    ],
+)
+def test_what_pages_put_around_a_line(page: str) -> None:
+    assert FATAL in texts(of_text(page))
+
+
+@every_row("line", ["std::vector<a> x", "#include <limits> // x", "<stdin>:1:2: error: x"])
+def test_what_looks_like_a_tag_and_is_none(line: str) -> None:
+    assert texts(of_text(line)) == [line]
+
+
+# ---- a fatal line far above ------------------------------------------------------------------------------
+
+
+@every_row("between", [5_000])
+def test_a_fatal_line_far_above_harmless_warnings_is_the_answer(between: int) -> None:
+    names = [re.sub("[0-9]", lambda digit: "ghijklmnop"[int(digit[0])], f"{at:06}") for at in range(between)]
+    noise = [f"step {name}: all is well" for name in names]
+    warnings = [
+        "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1030_40.kdb",
+        "UserWarning: Flash attention was not compiled for current AMD GPU architecture.",
+        "amdgpu.ids: No such file or directory",
+    ]
+    alone = explain(of_text(FATAL), Facts()).causes[0].cause
+    log = of_text("\n".join((FATAL, *noise, *warnings)))
+    found = explain(log, Facts())
+    assert found.causes[0].cause == alone
+    assert found.causes[0].evidence[0].startswith(f"line 1: {FATAL}")

@@ -153,7 +153,7 @@ def _speaking(hits: Iterable[Hit], points: Mapping[str, float]) -> Optional[str]
 def _quoted(hit: Hit) -> str:
     first, times = hit.lines[0], sum(line.count for line in hit.lines)
     again = f" (and {times - 1} more like it)" if times > 1 else ""
-    return f"line {first.number}: {first.quoted.strip()}{again}: {hit.signature.says}"
+    return f"line {first.number}: {first.text.strip()}{again}: {hit.signature.says}"
 
 
 def _layers(hits: Iterable[Hit]) -> dict[str, str]:

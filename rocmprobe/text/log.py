@@ -8,10 +8,8 @@ import io
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import BinaryIO
-
-from rocmprobe.text.restored import restored, typed
 
 #: Number of distinct lines kept from the start, from the end, and from the failure reports in the middle.
 #: ``_ROOM`` limits the number of characters of each of these three parts.
@@ -45,6 +43,8 @@ _CONTROLS = re.compile(
     "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u061c]"
 )
 _BLANKS = re.compile("[\t\x0b\x0c\x85\xa0\u2000-\u200a\u2028\u2029\u202f\u3000]")
+#: Quotes that compilers print in a UTF-8 locale, and ASCII quotes, which the patterns for messages expect.
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 #: Colour codes whose escape character was lost when the text was copied, or was replaced by text, e.g.
 #: ``\x1b``.
 _BARE_COLOURS = re.compile(
@@ -115,23 +115,13 @@ _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 class Line:
     """A cleaned line of a log.
 
-    - ``number``, ``last``: line numbers of the first and the last occurrence, counted from 1
-    - ``printed``, ``words``: original text and restored words, if text/restored.py changed the line
+    ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1.
     """
 
     number: int
     text: str
     count: int = 1
     last: int = 0
-    printed: str = ""
-    words: tuple[str, ...] = ()
-
-    @property
-    def quoted(self) -> str:
-        """The original text, followed by any restored words in parentheses."""
-        if not self.words:
-            return self.text
-        return f"{self.printed} (read as: {', '.join(self.words)})"
 
 
 @dataclass(frozen=True)
@@ -321,11 +311,7 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
                 found[key] = Line(
                     known.number, known.text, known.count + entry.count, max(known.last, entry.last)
                 )
-    lines = list(found.values())
-    changed = restored([line.text for line in lines], [line.number for line in lines])
-    for at, each in changed.items():
-        lines[at] = replace(lines[at], text=each.text, printed=lines[at].text, words=each.words)
-    return tuple(lines)
+    return tuple(found.values())
 
 
 def cut(line: str) -> str:
@@ -438,7 +424,7 @@ def _shape(part: str) -> str:
 
 def _clean(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
-        text = typed(_CONTROLS.sub("", _BLANKS.sub(" ", _ESCAPES.sub("", text))))
+        text = _CONTROLS.sub("", _BLANKS.sub(" ", _ESCAPES.sub("", text))).translate(_QUOTES)
     if "[" in text:
         text = _BARE_COLOURS.sub("", text)
     if "<" in text:
@@ -446,7 +432,7 @@ def _clean(text: str) -> str:
     if "&" in text:
         # Text that was escaped twice has "&amp;gt;" for ">".
         text = html.unescape(html.unescape(text)) if "&amp;" in text else html.unescape(text)
-        text = typed(_CONTROLS.sub("", _BLANKS.sub(" ", text)))
+        text = _CONTROLS.sub("", _BLANKS.sub(" ", text)).translate(_QUOTES)
     if "``" in text or "~~" in text:
         text = _FENCE.sub("", text)
     return _without_prefixes(text)
