@@ -44,6 +44,8 @@ DOCUMENTS = (
 _WORDS = {"default", "all", "NAME", "NAMES", "ID", "CHECK", "SETTING"}
 
 documents = every_row("path", DOCUMENTS)
+#: The changelog also names commands of earlier releases.
+of_today = every_row("path", [page for page in DOCUMENTS if page.name != "CHANGELOG.md"])
 
 
 def prose(path: Path) -> str:
@@ -109,7 +111,7 @@ def test_tests_that_are_named_exist(path: Path) -> None:
     assert [each for each in named if not (ROOT / each).exists()] == []
 
 
-@documents
+@of_today
 def test_commands_are_taken(path: Path) -> None:
     wrong = [f"rocmprobe {shlex.join(words)}: {why}" for words in commands(path) if (why := refused(words))]
     assert not wrong

@@ -47,7 +47,7 @@ def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
         "rocmprobe.bypass.install()\n", "For float16:\n",
         "\n  rocmprobe exec --simulated --profile results.json -- python train.py\n",
         "\n  rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py\n",
-        "✕ MIOpen cannot run any convolution", "31 failed", "61 passed (3 slow)",
+        "✕ MIOpen cannot run any convolution", "31 failed", "60 passed (3 slow)",
         "reports/one/report.html", "Confidence: medium: High",
     ):  # fmt: skip
         assert part in text
@@ -100,7 +100,7 @@ def test_the_end_of_a_run_fits_on_a_screen_and_ends_with_the_verdict(results: Re
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
     terminal.render_run(results, {"report": Path("reports/one/report.html")}, console)
     lines = out.getvalue().splitlines()
-    assert len(lines) <= terminal.ROWS
+    assert len(lines) <= 25
     assert any(line.startswith("Verdict: ") for line in lines[-5:])
     copied = view.blocks(results.recommendation.configuration) if results.recommendation else []
     for row in "\n".join(block.body for block in copied).split():
