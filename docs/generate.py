@@ -61,7 +61,6 @@ _SYSTEMS = {"linux": "Linux", "wsl": "WSL", "windows": "Windows"}
 #: The remedy on each simulated machine, in the order of the table.
 _HELPS = {
     "healthy-gfx1100": "nothing is needed",
-    "rx5700-published-speeds": "nothing is needed; float32 trains faster than half precision",
     "rdna1-rocm52-conv-dead": "vendor library off, bypass",
     "winograd-wrong": "`no-faulty-solvers`: one switch",
     "bn-dead": "for training `by-layer`: batch norm by PyTorch; vendor library off",

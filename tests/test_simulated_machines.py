@@ -51,7 +51,6 @@ NONE = ("", "")
 TRAINING = ("*/convolution/*/fwd", "*/batch-norm/*", "*/training-step/*")
 MACHINES = (
     Expected("healthy-gfx1100", "trust-verify,tuned", "", NONE, "default"),
-    Expected("rx5700-published-speeds", "default,", "", NONE, "default"),
     Expected("hot-weak-fan", "default,", "weak-fan", ("thermal-throttling", "hardware"), "default"),
     Expected("unstable-under-load", "default,", "", NONE, "default"),
     Expected(

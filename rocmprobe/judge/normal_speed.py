@@ -71,14 +71,9 @@ class NormalSpeed:
     explanations: tuple[SlowReason, ...] = ()
 
 
-def has_own_times(results: Results) -> bool:
-    """Return True if the times were measured, or if the file of the simulated machine specifies speeds."""
-    return not results.simulated or bool(results.machine.value("simulation.times"))
-
-
 def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
     """Return the speeds of each AMD GPU in matrix products, copies and convolutions."""
-    if not has_own_times(results):
+    if results.simulated:
         return ()
     # Filter by setting, because ``device`` of an outcome is the GPU even under the setting "cpu".
     on_gpu = {each.name for each in results.settings if each.verdict != "cpu"}

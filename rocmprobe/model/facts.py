@@ -74,7 +74,7 @@ TextFact = Literal[
     "deep.error", "deep.hip", "deep.version", "dmesg.driver", "hip.version", "hipblaslt.path",
     "kernel.release", "kfd.device", "miopen.db_path", "miopen.version", "miopen.version_expected",
     "miopen.version_told", "os.id",
-    "os.name", "os.version", "python.version", "rocblas.path", "rocm.version", "simulation.times",
+    "os.name", "os.version", "python.version", "rocblas.path", "rocm.version",
     "simulation.torch",
     "torch.build", "torch.cuda", "torch.hip", "torch.kind", "torch.path", "torch.python_tag",
     "torch.version", "rocminfo.message", "triton.version",

@@ -19,11 +19,9 @@ from typing import Optional
 from rocmprobe.backends import Backend
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.compiler import Compiler
-from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.knowledge.settings import Versions
 from rocmprobe.simulate.injector import Injector
 from rocmprobe.simulate.machines import Fault, SimulatedMachine
-from rocmprobe.simulate.speeds import with_times
 
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
@@ -98,9 +96,6 @@ class SimulatedGpu(SimulatedCpu):
     def clock(self) -> float:
         # Simulated solver searches do not wait, so add the time that they should take.
         return time.perf_counter() + self._search_seconds
-
-    def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        return with_times(result, case, self.machine.speeds)
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
         from rocmprobe.simulate.libraries import SimulatedMiopen

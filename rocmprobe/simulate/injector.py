@@ -11,7 +11,6 @@ from rocmprobe.backends import Backend
 from rocmprobe.backends.capi import LIBRARIES
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.compiler import Compiler
-from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.knowledge.settings import Versions
 from rocmprobe.runtimes.loaded import mapped
 
@@ -31,10 +30,6 @@ class Injector:
     def clock(self) -> float:
         """Read the clock for measurements. Return the time in seconds."""
         return time.perf_counter()
-
-    def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return ``result``, with simulated times on a simulated machine."""
-        return result
 
     def soak_clock(self) -> float:
         """Read the clock for soaks. Return the time in seconds."""

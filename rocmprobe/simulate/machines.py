@@ -17,7 +17,6 @@ from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.model.results_file import check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, simulated_telemetry
-from rocmprobe.simulate.speeds import Speeds, speeds_of
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.suggestions import did_you_mean
@@ -106,8 +105,7 @@ class SimulatedMachine:
     """A simulated machine.
 
     ``budgets`` replace fields of ``Budgets``. If ``fresh``, every case runs in a separate child. An empty
-    ``solvers`` means all solvers in ``data/solvers.toml``. Without ``speeds``, times are measured on the real
-    CPU.
+    ``solvers`` means all solvers in ``data/solvers.toml``. Times are measured on the real CPU.
     """
 
     name: str
@@ -119,7 +117,6 @@ class SimulatedMachine:
     fresh: bool = False
     solvers: tuple[str, ...] = ()
     telemetry: tuple[DeviceTelemetry, ...] = ()
-    speeds: tuple[Speeds, ...] = ()
 
     def database(self, device: str) -> str:
         """Return the file name of MIOpen's database of search results for ``device``."""
@@ -180,7 +177,7 @@ def load_machine(name: str) -> SimulatedMachine:
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     known = (
         "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "fresh",
-        "solvers", "telemetry", "speeds",
+        "solvers", "telemetry",
     )  # fmt: skip
     for key in data:
         if key not in known:
@@ -193,11 +190,9 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
         return {key: Fact(value, origin) for key, value in row.items()}
 
-    speeds = tuple(map(speeds_of, _tables(data, "speeds")))
-    times = {"simulation.times": "the machine's file"} if speeds else {}
     machine = Machine(
         tuple(Gpu(**facts(row)) for row in _tables(data, "gpus")),
-        facts({**_table(data, "facts"), **times}),
+        facts(_table(data, "facts")),
         facts(_table(data, "variables")),
     )
     try:
@@ -214,7 +209,7 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     _known("solvers", "solver", tuple(offered), tuple(by_name()))
     return SimulatedMachine(
         name, data["summary"], machine, faults, data["source"], _budgets(data), fresh,
-        tuple(offered), tuple(map(simulated_telemetry, _tables(data, "telemetry"))), speeds,
+        tuple(offered), tuple(map(simulated_telemetry, _tables(data, "telemetry"))),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from rows import every_row
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.dtype_speed import dtype_speeds, fastest
-from rocmprobe.model.results import Fact, Outcome, Results
+from rocmprobe.model.results import Outcome, Results
 
 #: Seconds of a step in float32 by network.
 BASE = {"resnet": 0.1, "unet": 0.2, "lstm": 0.05}
@@ -76,13 +76,8 @@ def test_nothing_is_said_where_half_precision_was_not_timed_or_is_wrong():
     assert "fastest correct dtype" not in sentence(wrong)
 
 
-def test_a_simulated_machine_has_no_speed_unless_its_file_gives_times():
+def test_a_simulated_machine_has_no_speed():
     assert "fastest correct dtype" not in sentence(run(RX_5700, simulated="machine"))
-    machine = dataclasses.replace(
-        synthetic.card(), facts={**synthetic.card().facts, "simulation.times": Fact("the file", "the file")}
-    )
-    simulated = sentence(run(RX_5700, simulated="machine", machine=machine))
-    assert simulated.endswith("Simulated times: the fastest correct dtype on this card is float32.")
 
 
 def test_two_dtypes_are_compared_over_the_networks_that_both_have():

@@ -14,7 +14,6 @@ from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Fact, Gpu, Machine, Outcome, Results
 from rocmprobe.model.roofline import work
 from rocmprobe.report.page.normal_speed import normal_speed
-from rocmprobe.simulate.machines import load_machine
 
 PROBLEM = parse_problem("conv2d-fp32-n4-c128-i28x28-k128-f3x3-p1")
 FAST = {
@@ -112,12 +111,6 @@ def test_simulated_speeds_are_called_so():
     assert cpu is not None
     assert cpu.caption.startswith("Simulated: the speeds are those of the CPU")
     assert cpu.judged == ()
-    found = run(swept(), simulated="machine")
-    facts = {"simulation.times": load_machine("rx5700-published-speeds").machine.facts["simulation.times"]}
-    named = normal_speed(dataclasses.replace(found, machine=dataclasses.replace(found.machine, facts=facts)))
-    assert named is not None
-    assert named.caption.startswith("Simulated: every speed here comes from the file")
-    assert len(named.judged) == 1
 
 
 def test_no_section_without_measurements():

@@ -10,7 +10,6 @@ from typing import Any, Optional
 from rocmprobe.checks import MODELS
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, ratio, seconds
-from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.results import Outcome, Results
 
 #: The dtype to which the other dtypes are compared.
@@ -46,9 +45,9 @@ class DtypeSpeed:
 def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
     """Return the training speed in float32 and in each half-precision dtype with a correct setting.
 
-    ``per`` is ``Recommendation.per``, keyed by "dtype/purpose".
+    ``per`` is ``Recommendation.per``, keyed by "dtype/purpose". Return () for a simulated machine.
     """
-    if not has_own_times(results):
+    if results.simulated:
         return ()
     about = device_of(results)
     timed: dict[tuple[str, str], dict[str, Outcome]] = {}
@@ -92,9 +91,8 @@ def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
     noisy = [each.dtype for each in others if each.verdict == "too noisy"]
     parts = [f"Against {BASE}, a training step takes {' and '.join(known)}."] if known else []
     parts += [f"The times in {' and '.join(noisy)} are too noisy to compare with {BASE}."] if noisy else []
-    start = "Simulated times: the" if results.simulated else "The"
     here = "CPU" if device_of(results) == "cpu" else "card"
-    return f" {' '.join(parts)} {start} fastest correct dtype on this {here} is {best.dtype}."
+    return f" {' '.join(parts)} The fastest correct dtype on this {here} is {best.dtype}."
 
 
 def _span(each: DtypeSpeed) -> str:

@@ -15,7 +15,6 @@ from rocmprobe.judge.findings.first_calls import (
     changing_sizes_sentence,
     for_changing_sizes,
 )
-from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -183,8 +182,7 @@ def _cost(
     if best is None:
         return ""
     own = best.setting.name
-    whose = "simulated times" if has_own_times(results) else "measured on the CPU that simulates the GPU"
-    where = f" ({whose})" if results.simulated else ""
+    where = " (measured on the CPU that simulates the GPU)" if results.simulated else ""
     problems = f" over the {dtype} convolutions of your program" if results.options.get("shapes") else ""
     rivals = [
         (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rocmprobe.judge.findings.diagnose import resume
-from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import DEFAULT, find
 from rocmprobe.model.results import Gpu, Machine, Results
@@ -37,15 +36,10 @@ def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
 
 def _simulated(results: Results) -> Iterator[Banner]:
     if results.simulated:
-        speeds = "All speeds are those of the CPU that simulates the GPU."
-        if has_own_times(results):
-            speeds = (
-                "Times of throughput and training are made up. Other times are those of the CPU that "
-                "simulates the GPU."
-            )
         body = (
             f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
-            f"{card(results.machine)} or on any RDNA1 card. {speeds}"
+            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the CPU that simulates "
+            "the GPU."
         )
         yield Banner("simulated", "SIMULATED", body)
 

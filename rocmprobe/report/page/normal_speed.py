@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from markupsafe import Markup
 
-from rocmprobe.judge.normal_speed import SLOW, NormalSpeed, gpu_of, has_own_times, normal_speeds
+from rocmprobe.judge.normal_speed import SLOW, NormalSpeed, gpu_of, normal_speeds
 from rocmprobe.judge.recommendation.dtype_speed import BASE, DtypeSpeed, dtype_speeds, fastest, sentences
 from rocmprobe.knowledge.reference_speeds import Published, peak_of, published
 from rocmprobe.model.results import Outcome, Results
@@ -71,10 +71,6 @@ def normal_speed(results: Results) -> Optional[NormalSpeedSection]:
 def _caption(results: Results) -> str:
     if not results.simulated:
         return ""
-    if has_own_times(results):
-        return (
-            "Simulated: every speed here comes from the file of the simulated machine. Nothing ran on a GPU."
-        )
     return "Simulated: the speeds are those of the CPU that computes in place of the GPU."
 
 

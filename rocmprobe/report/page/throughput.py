@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from rocmprobe.judge.assessment import assess, by_given_problem, failed_convolutions
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
-from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
 from rocmprobe.model.roofline import Roof, Work, measure_roof, work
@@ -123,8 +122,7 @@ def throughput(results: Results) -> Optional[Throughput]:
     shown = _shown_settings(results, list(names), _MOST_BARS)
     codes = short_codes(shown)
     panels = _panels(drawn[:_MOST_PROBLEMS], codes, results.recommended)
-    simulated = "simulated times" if has_own_times(results) else "speeds of the CPU that simulates the GPU"
-    note = f"; {simulated}" if results.simulated else ""
+    note = "; speeds of the CPU that simulates the GPU" if results.simulated else ""
     noisy = any(_TOO_NOISY in row for each in figures for row in each.compared.rows)
     return Throughput(
         caption=f"Median time, shorter is faster; factors are relative to {against}{note}."
