@@ -1,94 +1,82 @@
-"""``rocmprobe compare``: shows what changed between two runs."""
+"""``rocmprobe compare``: shows what changed between two runs, or many runs in one table."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.github_job import no_commands, summarise
-from rocmprobe.judge.comparison.compare import Comparison, as_data, compare, worse
-from rocmprobe.judge.comparison.environment_changes import Difference
+from rocmprobe.judge.comparison import compare, run_row
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import Results
-from rocmprobe.model.results_file import from_json, read_results, results_file
-from rocmprobe.text.printing import say_json
+from rocmprobe.model.results import BadInput, Results
+from rocmprobe.model.results_file import read_results, results_file
+from rocmprobe.text.printing import print_stderr, say, say_json
+from rocmprobe.text.redact import redacted
 
 
 @click.command("compare")
-@click.argument("old", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/ci.md).")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one line of CSV for each run.")
 @exit_code_command
-def compare_command(old: Path, new: Path, as_json: bool) -> int:
-    """Print what changed between two runs: failures, speed, memory.
+def compare_command(runs: tuple[Path, ...], as_json: bool, as_csv: bool) -> int:
+    """Show what changed between two runs, or many runs in one table.
 
-    OLD and NEW are folders of runs, or their results.json. Exits 1 for a regression, or if the runs
-    cannot be compared (docs/ci.md). A regression is a test that no longer passes, or a clear increase of a
-    time or of memory.
+    RUN is the folder of a run, or its results.json. For two runs, the old one first: changed test results,
+    versions and configuration, and changes of speed and memory beyond the noise. Exits 1 for a regression,
+    or if they cannot be compared (docs/ci.md). For three or more: one row each; other files are skipped.
 
     \b
-    Example:
-      rocmprobe compare last/results.json reports/latest/results.json
+    Examples:
+      rocmprobe compare last/results.json reports/latest
+      rocmprobe compare fleet/* --csv
     """
-    return FINDINGS if print_comparison(old, new, as_json, os.environ) else OK
+    from rocmprobe.report.terminal import comparison as report
 
-
-def compare_runs(old: Path, new: Path) -> Comparison:
-    """Compare two runs, and redact identifiers in the comparison.
-
-    Raise BadInput if a run has no results or no outcome.
-    """
-    from rocmprobe.text.redact import redacted, redacted_text
-
-    found = compare(_results(old), _results(new), str(old), str(new))
-    clean: Comparison = from_json(Comparison, redacted(asdict(found)))
-    # Redaction depends on names, so redact each value under its own name.
-    environment = (
-        Difference(redacted_text(each.name), _clean(each.name, each.before), _clean(each.name, each.after))
-        for each in found.environment
-    )
-    return replace(clean, environment=tuple(environment))
-
-
-def _clean(name: str, value: Any) -> Any:
-    from rocmprobe.text.redact import redacted
-
-    (clean,) = redacted({name: value}).values()
-    return clean
-
-
-def print_comparison(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
-    """Print what changed between two runs. Return True if the new run is worse, or not comparable.
-
-    In a GitHub job, also write the changes to the job's summary.
-
-    Raise BadInput if a run has no results or no outcome.
-    """
-    found = compare_runs(old, new)
-    if as_json:
-        say_json(as_data(found))
+    if len(runs) < 2 or (as_json and as_csv):
+        raise BadInput("compare: name two or more runs, and at most one of --json and --csv")
+    found = list(_read(runs))
+    rows = [redacted(run_row(results, str(path))) for path, results in found]
+    comparison = compare(found[0][1], found[1][1]) if len(runs) == 2 else None
+    if as_csv:
+        say(report.to_csv(rows), end="")
+    elif as_json:
+        result = {"verdict": report.verdict(comparison), "worse": comparison.worse} if comparison else {}
+        say_json({**result, **(asdict(comparison) if comparison else {}), "runs": rows})
     else:
-        from rocmprobe.report.terminal.comparison import render_comparison
-        from rocmprobe.text.console import Console
-
-        with no_commands(environ):
-            render_comparison(found, Console())
-    if environ.get("GITHUB_STEP_SUMMARY"):
-        from rocmprobe.report.terminal.comparison import markdown
-
-        summarise(markdown(found), environ)
-    return worse(found)
+        with no_commands(os.environ):
+            report.render(rows, comparison)
+    summarise(report.markdown(rows, comparison), os.environ)
+    return FINDINGS if comparison and comparison.worse else OK
 
 
-def _results(source: Path) -> Results:
-    if source.is_dir() and not results_file(source).exists():
+def _read(runs: Sequence[Path]) -> Iterator[tuple[Path, Results]]:
+    """Yield the results of each run. Of three or more, skip those that cannot be read.
+
+    Raise BadInput if one of two runs cannot be read, or if no run is left.
+    """
+    skipped = 0
+    for path in runs:
+        try:
+            yield path, _results(path)
+        except BadInput as error:
+            skipped += 1
+            if len(runs) == 2 or skipped == len(runs):
+                raise
+            print_stderr(f"skipped: {error}")
+
+
+def _results(path: Path) -> Results:
+    if path.is_dir() and not results_file(path).exists():
         from rocmprobe.report.write import recorded
 
-        return recorded(source)
-    return read_results(results_file(source))
+        return recorded(path)
+    results = read_results(path)
+    if not results.outcomes:
+        raise BadInput(f"{path}: contains no outcomes; name the results.json of another run")
+    return results

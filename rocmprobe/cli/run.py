@@ -263,7 +263,7 @@ def run_options(given: dict[str, Any]) -> RunOptions:
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
     """Return the exit code. ``holds`` is the result of ``--verify``, or None without ``--verify``."""
-    from rocmprobe.judge.comparison.changes import worse
+    from rocmprobe.judge.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
     if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):

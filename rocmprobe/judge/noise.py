@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -10,9 +11,17 @@ from rocmprobe.model.roofline import measure_roof
 
 #: Times that differ by at most this factor count as equal.
 SAME_TIME = 1.1
-#: Longest plausible time in seconds. A file can contain larger integers, which can exceed the range of a
-#: float.
-_LONGEST = 1e9
+#: Standard error of a median of N normally distributed times, as a fraction of (p90 - p10) / sqrt(N). With
+#: the standard deviation s, the standard error is 1.253 s / sqrt(N), and p90 - p10 is 2.563 s.
+_ERROR_OF_MEDIAN = 1.253 / 2.563
+#: By chance, two medians differ by more than this many standard errors in only 1 of 20 cases.
+ERRORS = 2.0
+#: Assumed number of measurements for each median if a file does not contain this number
+#: (docs/what-is-measured.md).
+FEWEST_REPEATS = 5
+#: Shortest and longest plausible time in seconds. A file can contain any number, and ratios of other times
+#: can exceed the range of a float.
+_SHORTEST, _LONGEST = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
@@ -51,9 +60,29 @@ def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
 
 
 def time_of(value: Any) -> Optional[float]:
-    """Return ``value`` as a float, or None if it is no time in seconds (above 0, at most 1e9)."""
+    """Return ``value`` as a float, or None if it is no time in seconds (1e-9 to 1e9)."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if number and 0 < value <= _LONGEST else None
+    return float(value) if number and _SHORTEST <= value <= _LONGEST else None
+
+
+def median_error(p10: float, p90: float, repeats: float) -> float:
+    """Return the standard error of the logarithm of a median time."""
+    return _ERROR_OF_MEDIAN * max(0.0, math.log(p90 / p10)) / math.sqrt(repeats)
+
+
+def change(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> Optional[tuple[float, float]]:
+    """Return new / old of the time ``key``, and the standard error of its logarithm.
+
+    Return None if one of the two measurements is missing or invalid.
+    """
+    before, after = seconds(old, key), seconds(new, key)
+    if before is None or after is None:
+        return None
+    errors = (
+        median_error(found.p10, found.p90, time_of(timings.get(f"{key}_repeats")) or FEWEST_REPEATS)
+        for found, timings in ((before, old), (after, new))
+    )
+    return after.median / before.median, math.hypot(*errors)
 
 
 def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:

@@ -54,23 +54,28 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
         raise BadInput(
             f"--baseline: {path}: it has no outcomes; name the results.json of a run with outcomes"
         )
-    if former.simulated != simulated:
-        theirs, ours = (
-            f"the simulated machine {name}" if name else "a real machine"
-            for name in (former.simulated, simulated)
-        )
-        raise BadInput(
-            f"--baseline: {path}: it is from {theirs}, this run from {ours}; name a run of the same machine"
-        )
-    if gpu_identities(former.machine) != gpu_identities(machine):
-        theirs, ours = describe_gpus(former.machine), describe_gpus(machine)
+    if different := different_machines(former, machine, simulated):
+        theirs, ours = different
         raise BadInput(
             f"--baseline: {path}: it is from {theirs}, this run from {ours}; name a run of the same machine"
         )
     return Baseline(path, former.started, former.rocmprobe, states(former.outcomes))
 
 
-def gpu_identities(machine: Machine) -> list[tuple[str, ...]]:
+def different_machines(
+    former: Results, machine: Machine, simulated: Optional[str]
+) -> Optional[tuple[str, str]]:
+    """Return a description of each machine if the GPUs or the simulated machines differ, else None."""
+    if former.simulated != simulated:
+        names = (former.simulated, simulated)
+        theirs, ours = (f"the simulated machine {name}" if name else "a real machine" for name in names)
+        return theirs, ours
+    if _gpu_identities(former.machine) != _gpu_identities(machine):
+        return describe_gpus(former.machine), describe_gpus(machine)
+    return None
+
+
+def _gpu_identities(machine: Machine) -> list[tuple[str, ...]]:
     """Return native ISA, PCI id and revision of each GPU."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
@@ -78,6 +83,11 @@ def gpu_identities(machine: Machine) -> list[tuple[str, ...]]:
 
 
 def describe_gpus(machine: Machine) -> str:
-    """Return the names and ISAs of a machine's GPUs as part of a sentence."""
-    names = [f"{gpu.name.value or 'a GPU'} ({gpu.native_isa.value or 'ISA unknown'})" for gpu in machine.gpus]
+    """Return the names, ISAs, PCI ids and revisions of a machine's GPUs as part of a sentence."""
+    names = []
+    for gpu in machine.gpus:
+        native, effective = gpu.native_isa.value, gpu.effective_isa.value
+        isa = f"{native or 'ISA unknown'}{f' as {effective}' if effective not in (None, native) else ''}"
+        known = [str(value) for value in (isa, gpu.pci_id.value, gpu.revision.value) if value]
+        names.append(f"{gpu.name.value or 'a GPU'} ({' '.join(known)})")
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"

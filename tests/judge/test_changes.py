@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rows import every_row
 from synthetic import FP16, FP32, STATUS, run
 
-from rocmprobe.judge.comparison.changes import changes, regressions, worse
+from rocmprobe.judge.changes import changes, regressions, worse
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend

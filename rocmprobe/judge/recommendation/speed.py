@@ -9,23 +9,15 @@ from statistics import geometric_mean
 from typing import Optional
 
 from rocmprobe.judge.assessment import device_of, representative, timed_problems, times
-from rocmprobe.judge.noise import SAME_TIME, time_of
+from rocmprobe.judge.noise import ERRORS, FEWEST_REPEATS, SAME_TIME, median_error, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import measure_roof
 
-#: Standard error of a median of N normally distributed times, as a fraction of (p90 - p10) / sqrt(N). With
-#: the standard deviation s, the standard error is 1.253 s / sqrt(N), and p90 - p10 is 2.563 s.
-_ERROR_OF_MEDIAN = 1.253 / 2.563
 #: Largest logarithm of a noise factor, so that ``math.exp`` does not overflow.
 _LARGEST = 50.0
-#: By chance, two medians differ by more than this many standard errors in only 1 of 20 cases.
-_ERRORS = 2.0
 #: If the noise exceeds this factor, times are not compared, because even twice the time can then be only
 #: noise.
 TOO_NOISY = 2.0
-#: Assumed number of measurements for each median if a file does not contain this number
-#: (docs/what-is-measured.md).
-_FEWEST_REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Speed:
     def noise(self, one: str, other: str) -> float:
         """Return the factor, 1 or more, by which the times of two settings can differ by noise alone."""
         errors = math.hypot(*(self.errors.get(name, 0.0) for name in (one, other)))
-        return self.drift * math.exp(min(_ERRORS * errors, _LARGEST))
+        return self.drift * math.exp(min(ERRORS * errors, _LARGEST))
 
     def comparable(self, one: str, other: str) -> bool:
         """Return True if the noise is small enough to compare the times of two settings."""
@@ -73,7 +65,7 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
         if name in seconds and (on, outcome.dtype) == (about, dtype):
             timed.setdefault(name, []).append(outcome)
     errors = {
-        name: _ERROR_OF_MEDIAN * max(0.0, math.log(p90[name] / p10[name])) / math.sqrt(_repeats(timed[name]))
+        name: median_error(p10[name], p90[name], _repeats(timed[name]))
         for name in seconds
         if name in p10 and name in p90
     }
@@ -89,7 +81,7 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
         for key, value in outcome.timings.items()
         if key.endswith("_repeats") and time_of(value)
     ]
-    return max(1, min(counts, default=_FEWEST_REPEATS))
+    return max(1, min(counts, default=FEWEST_REPEATS))
 
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
