@@ -133,8 +133,7 @@ class SimulatedGpu(SimulatedCpu):
         """Apply the effect of ``fault``, which can end or block the process or raise RuntimeError."""
         if fault.effect == "search":
             search = id(fault), problem, directions
-            known = search in self._searched or (fault.kept and self._was_kept(f"{problem} {directions}"))
-            self._search_seconds += 0.0 if known else fault.seconds
+            self._search_seconds += 0.0 if search in self._searched else fault.seconds
             self._searched.add(search)
             return
         for direction, text in fault.stderr.items():
@@ -147,17 +146,6 @@ class SimulatedGpu(SimulatedCpu):
         self._injected.add(id(fault))
         self._poisoned |= fault.poisons
         _break(fault, self._events)
-
-    def _was_kept(self, search: str) -> bool:
-        folder = os.environ.get("MIOPEN_USER_DB_PATH")
-        if not folder:
-            return False
-        path = Path(folder, self.machine.database(self.name))
-        if path.exists() and search in path.read_text("utf-8").splitlines():
-            return True
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(f"{search}\n")
-        return False
 
 
 def _break(fault: Fault, events: int) -> None:

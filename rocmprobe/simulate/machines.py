@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.knowledge.solvers import by_name, in_play
 from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES
@@ -33,9 +32,8 @@ COMPILED = ("kernel", "inductor")
 #: SIGTERM does not end. flood: print 64 MB and continue. garbage: write nonsense and half an event to the
 #: event pipe, and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes
 #: open, and continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search:
-#: in each process, the first call of each problem takes ``seconds`` longer on a simulated clock. If the fault
-#: is ``kept``, this happens only in the first process. flip: once in a process, flip ``bit`` of one element
-#: in the result of a float32 convolution.
+#: in each process, the first call of each problem takes ``seconds`` longer on a simulated clock. flip: once in
+#: a process, flip ``bit`` of one element in the result of a float32 convolution.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search", "flip",
@@ -57,7 +55,6 @@ class Fault:
     - ``solver``: the fault happens whenever MIOpen tries one of these solvers
     - ``chance``: probability of the fault
     - ``poisons``: the fault makes the device context unusable
-    - ``kept``: the search result is stored in the user's database
     - ``after``: number of steady calls of a case before the fault can happen
     """
 
@@ -78,7 +75,6 @@ class Fault:
     source: str = ""
     solver: tuple[str, ...] = ()
     seconds: float = 0.0
-    kept: bool = False
     after: int = 0
     bit: int = 22
     kernel: tuple[str, ...] = ()
@@ -117,13 +113,6 @@ class SimulatedMachine:
     fresh: bool = False
     solvers: tuple[str, ...] = ()
     telemetry: tuple[DeviceTelemetry, ...] = ()
-
-    def database(self, device: str) -> str:
-        """Return the file name of MIOpen's database of search results for ``device``."""
-        gpu = self._gpu(device)
-        isa, cus = (gpu.effective_isa.value, gpu.cus.value) if gpu else (None, None)
-        version = str(self.machine.value("miopen.version") or "0.0.0").replace(".", "_")
-        return f"{database_name(isa or 'gfx900', cus or 64)}.HIP.{version}_.ufdb.txt"
 
     def _gpu(self, device: str) -> Optional[Gpu]:
         gpus, number = visible(self.machine), int(device.partition(":")[2] or 0)
@@ -277,8 +266,6 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError("fault: 'solver' needs a fault in MIOpen's convolution")
     if (fault.effect == "search") != (fault.seconds > 0):
         raise ValueError("fault: 'search' needs 'seconds' above 0, and other effects cannot have 'seconds'")
-    if fault.kept and fault.effect != "search":
-        raise ValueError("fault: only the effect 'search' can have 'kept'")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: 'search' needs a fault in MIOpen's convolution")
     if fault.effect == "flip" and (fault.operator or not fault.in_call):
@@ -299,7 +286,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
-    "seconds": (int, float), "kept": (bool,), "after": (int,), "bit": (int,), "kernel": (list,),
+    "seconds": (int, float), "after": (int,), "bit": (int,), "kernel": (list,),
 }  # fmt: skip
 
 
