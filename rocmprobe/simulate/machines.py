@@ -32,8 +32,8 @@ COMPILED = ("kernel", "inductor")
 #: SIGTERM does not end. flood: print 64 MB and continue. garbage: write nonsense and half an event to the
 #: event pipe, and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes
 #: open, and continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search:
-#: in each process, the first call of each problem takes ``seconds`` longer on a simulated clock. flip: once in
-#: a process, flip ``bit`` of one element in the result of a float32 convolution.
+#: in each process, the first call of each problem takes ``seconds`` longer on a simulated clock. flip: once
+#: in a process, flip ``bit`` of one element in the result of a float32 convolution.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search", "flip",
