@@ -35,7 +35,7 @@ _RIVAL = 0.1
 _SURE = 0.9
 _ANSWER = 0.7
 #: From this score on, a cause is named as a guess. On the labelled reports with which the rules were written,
-#: 63 of 82 first causes with a score between ``_GUESS`` and ``_ANSWER`` are correct (benchmarks/explain.py).
+#: 65 of 83 first causes with a score between ``_GUESS`` and ``_ANSWER`` are correct (benchmarks/explain.py).
 _GUESS = 0.5
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240

@@ -16,8 +16,8 @@ from rocmprobe.report import text
 from rocmprobe.report.terminal.lines import print_paragraph
 
 #: Words for a score, each with the smallest score for which the word is used. On the labelled reports with
-#: which the rules were written, the first cause is correct in 34 of 35 explanations with a score of at least
-#: 0.9, and in 126 of 145 with a score from 0.6 to 0.9 (benchmarks/explain.py).
+#: which the rules were written, the first cause is correct in 30 of 30 explanations with a score of at least
+#: 0.9, and in 130 of 150 with a score from 0.6 to 0.9 (benchmarks/explain.py).
 _WORDS = ((0.9, "likely"), (0.6, "possible"), (0.0, "a guess"))
 _SHOWN_EVIDENCE = 2
 #: Largest number of characters of a log line. The JSON has the whole line.
