@@ -24,12 +24,11 @@ class Weighed:
     """Evidence for and against causes.
 
     ``pieces`` has each piece of evidence with its own points. ``points`` has the sum for each cause that
-    facts do not exclude. ``settled`` has the reason for each cause that facts exclude. ``excluded`` has
-    the same reason, but only for causes that other evidence supports. ``named`` are the causes that at
-    least one line of the log supports, without the causes in ``excluded``. ``places[cause][layer]`` is
-    the weight of the evidence for ``cause`` that belongs to ``layer``. ``primitive`` is the operation
-    that the vendor library had to compute. ``elsewhere`` says why AMD's stack has no part in the failure,
-    or is "".
+    facts do not exclude. ``excluded`` has the reason for each cause that facts exclude although other
+    evidence supports it. ``named`` are the causes that at least one line of the log supports, without the
+    causes in ``excluded``. ``places[cause][layer]`` is the weight of the evidence for ``cause`` that belongs
+    to ``layer``. ``primitive`` is the operation that the vendor library had to compute. ``elsewhere`` says
+    why AMD's stack has no part in the failure, or is "".
     """
 
     points: Mapping[str, float]
@@ -37,7 +36,6 @@ class Weighed:
     layers: Mapping[str, str]
     named: frozenset[str]
     words: frozenset[str]
-    settled: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     reporting_layer: Optional[str] = None
     places: Mapping[str, Mapping[Optional[str], float]] = field(default_factory=dict)
@@ -78,8 +76,8 @@ def weigh(log: Log, facts: Facts, structure: Optional[LogStructure] = None) -> W
     excluded = {cause: says for cause, says in settled.items() if points.pop(cause, 0.0) > 0}
     named = {cause for hit in hits for cause, weight in hit.signature.points.items() if weight > 0}
     return Weighed(
-        points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, settled, excluded,
-        speaking, _places(hits, answered, showing, speaking, inferred), primitive, refused,
+        points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, excluded, speaking,
+        _places(hits, answered, showing, speaking, inferred), primitive, refused,
         elsewhere, *_by_cause(inferred),
     )  # fmt: skip
 

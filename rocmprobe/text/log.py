@@ -141,19 +141,6 @@ class Log:
     shortened: int = 0
 
 
-_PYTHON_FRAME = re.compile(r"\s*File \"")
-
-
-def without_frames(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield ``lines`` without the frames of Python tracebacks."""
-    after_frame = False
-    for line in lines:
-        is_frame = _PYTHON_FRAME.match(line.text) is not None
-        if not (is_frame or after_frame):
-            yield line
-        after_frame = is_frame
-
-
 class _Entry:
     """A raw line, and the next lines that can continue the raw line."""
 
