@@ -30,10 +30,10 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 from rocmprobe.detect import detect
-from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.plan import Request, cases
 from rocmprobe.engine.targets import find_targets
 from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.injector import Injector

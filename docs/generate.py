@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import Any
 
 import click
+import msgspec
 
 from rocmprobe.cli.base import COMMANDS, command
 from rocmprobe.cli.help import grouped_options
-from rocmprobe.engine.options import WrittenOptions
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 from rocmprobe.knowledge.compatibility import Answer, relations
@@ -29,8 +29,8 @@ from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
 from rocmprobe.knowledge.stacks import amd_index, has_code, stacks
 from rocmprobe.knowledge.variables import find
-from rocmprobe.model.results import SCHEMA_VERSION, Results
-from rocmprobe.model.schema import schema_of
+from rocmprobe.model.options import WrittenOptions
+from rocmprobe.model.results import SCHEMA_VERSION, Results, WrittenProblem
 from rocmprobe.report.terminal import settings_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 
@@ -439,12 +439,25 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def results_schema() -> str:
-    """Return the text of the schema of ``results.json``, made from the classes of the results."""
-    title = f"rocmprobe results, schema_version {SCHEMA_VERSION}"
-    schema = schema_of(Results, title, options=WrittenOptions)
-    # Readers need only the text form of a problem, so its schema requires only the id.
-    schema["properties"]["problems"]["items"].update(required=["id"], properties={"id": {"type": "string"}})
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+    """Return the text of the schema of ``results.json``, made from the classes of the results.
+
+    Each class has one line.
+    """
+    kinds = (Results, WrittenOptions, WrittenProblem)
+    places, classes = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    # Options and problems are dictionaries in the program, because they keep keys that it does not know.
+    classes["Results"]["properties"]["options"] = places[1]
+    classes["Results"]["properties"]["problems"]["items"] = places[2]
+    for each in classes.values():
+        # Python 3.13 removes the indentation of docstrings, older versions keep it.
+        each["description"] = inspect.cleandoc(each["description"])
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"rocmprobe results, schema_version {SCHEMA_VERSION}",
+        **places[0],
+    }
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(classes.items()))
+    return f'{json.dumps(schema)[:-1]}, "$defs": {{\n{lines}\n}}}}\n'
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine import run
 from rocmprobe.engine.journal import CannotWrite, journal_of, run_of
-from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
 from rocmprobe.model.results_file import to_json
@@ -236,7 +236,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         case
         for target in session.targets
         for case in cases(request, target, session.settings[target.device], session.options)
-        if session.options.selects(case)
+        if session.options.selects(case.check, case.id)
     ]
     metafunc.parametrize(
         "case",

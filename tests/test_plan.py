@@ -10,11 +10,11 @@ import pytest
 from rows import every_row
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.knowledge.solvers import by_name, forced_setting, solvers
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import Recorded, Shapes
@@ -283,12 +283,12 @@ class TestSweep:
 def test_ids_and_what_they_select():
     # Only and skip.
     case = one(NATIVE, "bypass")
-    assert RunOptions().selects(case)
-    assert RunOptions(only=("convolution",)).selects(case)
-    assert RunOptions(only=("*/bypass/*",)).selects(case)
-    assert not RunOptions(only=("gemm",)).selects(case)
-    assert not RunOptions(skip=("*/bypass/*",)).selects(case)
-    assert not RunOptions(only=("convolution",), skip=("*fwd",)).selects(case)
+    assert RunOptions().selects(case.check, case.id)
+    assert RunOptions(only=("convolution",)).selects(case.check, case.id)
+    assert RunOptions(only=("*/bypass/*",)).selects(case.check, case.id)
+    assert not RunOptions(only=("gemm",)).selects(case.check, case.id)
+    assert not RunOptions(skip=("*/bypass/*",)).selects(case.check, case.id)
+    assert not RunOptions(only=("convolution",), skip=("*fwd",)).selects(case.check, case.id)
 
     # Ids carry all that tells cases apart.
     case = one(NATIVE, "bypass")
@@ -414,7 +414,7 @@ def test_shapes_are_asked_about_and_nothing_else():
     """Every problem by what asks about problems, and as few as without where each takes processes."""
     texts = tuple(f"conv2d-fp32-n1-c8-i{size}x{size}-k8-f3x3" for size in (9, 11, 13))
     counts = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
-    shapes = Shapes(tuple(Recorded(text, counts, counts) for text in texts))
+    shapes = Shapes(tuple(Recorded(text, counts) for text in texts))
     for level in ("quick", "standard"):
         options = RunOptions(level=level, problems=texts, shapes=shapes)
         for check, purpose in (("convolution", "native"), ("convolution", "bypass"), ("throughput",) * 2):

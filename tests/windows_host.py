@@ -47,7 +47,6 @@ OTHERS = (
     "click",
     "rich",
     "jinja2",
-    "jsonschema",
     "msgspec",
     "pygal",
     "markupsafe",

@@ -19,9 +19,9 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.cli.base import describe_holder
 from rocmprobe.cli.status_line import Status, StatusLine, status_line, uncaptured
 from rocmprobe.cli.time_left import TimeLeft
+from rocmprobe.engine.budgets import BUDGETS
 from rocmprobe.engine.journal import NAME, Appended, run_of
 from rocmprobe.engine.lease import leased
-from rocmprobe.engine.options import BUDGETS
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.states import STATES
 from rocmprobe.text.console import Console

@@ -20,7 +20,7 @@ from rocmprobe.text.printing import print_stderr
 from rocmprobe.text.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from rocmprobe.engine.options import RunOptions
+    from rocmprobe.model.options import RunOptions
     from rocmprobe.text.console import Console
 
 
@@ -243,7 +243,7 @@ def run_options(given: dict[str, Any]) -> RunOptions:
     Raise BadInput if options conflict, or if a check does not exist.
     """
     from rocmprobe.checks import CHECKS
-    from rocmprobe.engine.options import RunOptions
+    from rocmprobe.model.options import RunOptions
     from rocmprobe.model.shapes import read_shapes
 
     given = dict(given)

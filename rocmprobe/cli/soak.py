@@ -65,8 +65,8 @@ def soak_command(
     from rocmprobe.cli.verify import same_override
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import journal_of
-    from rocmprobe.engine.options import RunOptions
     from rocmprobe.judge.recommendation.configuration import isa_override
+    from rocmprobe.model.options import RunOptions
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.engine.options import RunOptions
 from rocmprobe.judge.assessment import assess
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting
 from rocmprobe.model.results_file import from_json
 

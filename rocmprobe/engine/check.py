@@ -17,9 +17,9 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.budgets import Budgets
 from rocmprobe.engine.journal import NullJournal
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
-from rocmprobe.engine.options import Budgets, RunOptions
 from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.targets import Device, find_targets
@@ -30,6 +30,7 @@ from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Machine, NothingToTest, Outcome, Results, Setting
 from rocmprobe.model.results_file import RECOMMENDED, read_results

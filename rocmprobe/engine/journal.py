@@ -11,23 +11,20 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.solvers import DerivedSetting
 from rocmprobe.model.baseline import Baseline
-from rocmprobe.model.problems import LEVELS
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import BadInput, Machine, Outcome, Setting, Trial
 from rocmprobe.model.results_file import from_json, to_json
-from rocmprobe.model.schema import required_fields
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.text import reading
-from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import redacted
 
 NAME = "journal.jsonl"
@@ -190,7 +187,8 @@ def _required(kind: str) -> Mapping[str, tuple[type, ...]]:
     if kind not in KINDS:
         return {}
     types = get_type_hints(KINDS[kind])
-    return {name: _json_types(types[name]) for name in required_fields(KINDS[kind])}
+    required = (each.name for each in fields(KINDS[kind]) if each.default is each.default_factory is MISSING)
+    return {name: _json_types(types[name]) for name in required}
 
 
 def _json_types(kind: Any) -> tuple[type, ...]:
@@ -383,9 +381,8 @@ def run_of(folder: Path) -> Run:
     """Return the first record of the journal in ``folder``. Raise BadInput if the record is invalid."""
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
-        if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
-            level = quoted(run.options.level)
-            raise BadInput(f"level {level} is unknown, or a device of the run has no settings")
+        if not run.targets or not set(run.devices) <= set(run.settings):
+            raise BadInput("a device of the run has no settings")
         return run
 
 

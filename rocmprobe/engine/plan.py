@@ -8,10 +8,10 @@ from typing import Optional
 
 from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.layers import NAME as BY_LAYER
 from rocmprobe.knowledge.solvers import by_name
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
 from rocmprobe.model.results import DIRECTIONS, Setting

@@ -29,7 +29,6 @@ from rocmprobe.engine.journal import (
     run_of,
 )  # fmt: skip
 from rocmprobe.engine.lease import lock_until_exit
-from rocmprobe.engine.options import RunOptions, WrittenTarget
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.session import without_trial
 from rocmprobe.engine.targets import Device, find_targets
@@ -37,6 +36,7 @@ from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.baseline import Baseline, baseline_of
+from rocmprobe.model.options import RunOptions, WrittenTarget
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
     SCHEMA_VERSION,

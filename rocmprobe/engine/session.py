@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.budgets import BUDGETS, Budgets
 from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
 from rocmprobe.engine.lease import DeviceLease, leased
-from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
 from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import (
     NATIVE,
     Outcome,

@@ -18,6 +18,7 @@ from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.budgets import Budgets
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.evidence import (
     crash_cause,
@@ -33,7 +34,6 @@ from rocmprobe.engine.launch import (
     kernels_folder,
     must_spawn,
 )
-from rocmprobe.engine.options import Budgets
 from rocmprobe.engine.soaking import SoakWatch, of_machine, of_simulation
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override

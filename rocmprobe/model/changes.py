@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Literal, Optional
 
-from rocmprobe.model.schema import Count, Rule
+from rocmprobe.model.fields import Count
 from rocmprobe.model.states import STATES
 
 #: Source of an expectation: the table of known failures, or an earlier run.
@@ -17,7 +17,12 @@ REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING = (
 )  # fmt: skip
 KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
 
-_OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name not in ("xfail", "xpass"))
+if TYPE_CHECKING:
+    ObservedState = str
+else:
+    ObservedState = Literal[
+        tuple(name for name, row in STATES.items() if row.learned and name not in ("xfail", "xpass"))
+    ]
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Expected:
     - ``cause``: id in ``data/causes.toml``, or "" for a baseline
     """
 
-    state: Annotated[str, Rule("enum", _OBSERVED)]
+    state: ObservedState
     source: str
     reason: str
     link: str = ""

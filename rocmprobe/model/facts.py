@@ -155,18 +155,3 @@ def type_of(name: str) -> Any:
     if name.startswith(("errors.", "variables.")):
         return str
     return FACTS.get(name, Any)
-
-
-def wrong_type(value: Any, kind: Any) -> str:
-    """Return msgspec's error message if ``value`` has the wrong type, else an empty text.
-
-    None is accepted for every type.
-    """
-    # Imported late, see ``from_json`` in results_file.py.
-    import msgspec
-
-    try:
-        msgspec.convert(value, Optional[kind])
-    except msgspec.ValidationError as error:
-        return str(error)
-    return ""

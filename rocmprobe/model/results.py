@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict
 
 from rocmprobe.model import facts as fact_types
 from rocmprobe.model.changes import Changes, Expected
-from rocmprobe.model.schema import Count, Name, Rule
+from rocmprobe.model.fields import Count, Name
 from rocmprobe.model.states import RUN_DIED, STATES, State, state_of
 from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
@@ -52,12 +52,20 @@ if TYPE_CHECKING:
     Direction = str
     Verdict = str
     Severity = str
+    Command = str
+    ConfidenceLevel = str
+    FindDbResult = str
+    Version = int
 else:
     StateName = Literal[tuple(STATES)]
     Rung = Literal[RUNGS]
     Direction = Literal[DIRECTIONS]
     Verdict = Literal[VERDICTS]
     Severity = Literal[SEVERITIES]
+    Command = Literal[COMMANDS]
+    ConfidenceLevel = Literal["", "low", "medium", "high"]
+    FindDbResult = Literal["hit", "miss"]
+    Version = Literal[SCHEMA_VERSION]
 
 
 class NothingToTest(Exception):
@@ -277,7 +285,7 @@ class Outcome:
     evidence: tuple[str, ...] = ()
     algorithm: Optional[str] = None
     workspace_bytes: Optional[Count] = None
-    find_db: Optional[Annotated[str, Rule("enum", ("hit", "miss"))]] = None
+    find_db: Optional[FindDbResult] = None
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
 
@@ -327,7 +335,7 @@ class Configuration:
     env: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     layers: tuple[str, ...] = ()
-    command: Annotated[str, Rule("enum", COMMANDS)] = field(default="", metadata=OMIT_IF_EMPTY)
+    command: Command = field(default="", metadata=OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True)
@@ -346,13 +354,26 @@ class DeviceAnswer:
     mask: str = ""
 
 
+class WrittenProblem(TypedDict):
+    """The field of a problem on which code depends. The others describe the problem to other programs."""
+
+    id: str
+
+
+class OtherHelp(TypedDict):
+    """Help other than a setting, e.g. another build of PyTorch."""
+
+    title: str
+    text: str
+    source: str
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """Recommendation of a run.
 
     - ``per``: "dtype/purpose" -> verdict and setting
     - ``verify``: command that exits with 0 if the recommendation is correct
-    - ``advice``: help other than settings, e.g. another build of PyTorch
     - ``devices``: recommendation for each device, if the run tested several devices
     - ``others``: further configurations that ``sentence`` recommends, keyed by their use, e.g. "float16"
     """
@@ -365,9 +386,9 @@ class Recommendation:
     cost: str = ""
     confidence: str = ""
     verify: str = ""
-    confidence_level: Annotated[str, Rule("enum", ("", "low", "medium", "high"))] = ""
+    confidence_level: ConfidenceLevel = ""
     not_covered: tuple[str, ...] = ()
-    advice: tuple[Annotated[Mapping[str, str], Rule("required", ("title", "text", "source"))], ...] = ()
+    advice: tuple[OtherHelp, ...] = ()
     devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
     others: Mapping[str, Configuration] = field(default_factory=dict)
 
@@ -381,7 +402,7 @@ class Results:
     - ``telemetry``: readings of each device whose sensors were watched
     """
 
-    schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
+    schema_version: Version
     rocmprobe: str
     started: str
     finished: Optional[str]

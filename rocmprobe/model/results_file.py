@@ -1,6 +1,7 @@
 """Reader and atomic writer for results files.
 
-``results.json`` conforms to ``data/results.schema.json``.
+msgspec checks each file against the classes of ``results.py``. ``data/results.schema.json`` describes the
+same types for other programs.
 """
 
 from __future__ import annotations
@@ -15,15 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, TypeVar, cast
 
-from rocmprobe.model import facts as fact_types
-from rocmprobe.model.results import (
-    SCHEMA_VERSION,
-    BadInput,
-    Fact,
-    Gpu,
-    Machine,
-    Results,
-)
+import msgspec
+
+from rocmprobe.model.facts import GPU_FACTS, type_of
+from rocmprobe.model.results import SCHEMA_VERSION, BadInput, Fact, Gpu, Machine, Results, WrittenProblem
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 
@@ -58,21 +54,22 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(kind) if "where set" in each.metadata)
 
 
-def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
+def from_json(kind: type[_T], data: Any) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or if a field or fact has the wrong type.
+    Raise BadInput if a field is missing, or if a field, a fact or an option has the wrong type.
     """
-    # Imported late, because the import takes 40 ms, and several commands decode nothing.
-    import msgspec
-
-    try:
-        value: _T = msgspec.convert(data, kind)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # msgspec accepts text with half a surrogate pair, but not as the name of a field.
-        raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
+    value: _T = _converted(data, kind, kind.__name__)
     check_facts(value)
     return value
+
+
+def _converted(data: Any, kind: Any, place: str) -> Any:
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        # msgspec accepts text with half a surrogate pair, but not as the name of a field.
+        raise BadInput(f"{one_line(place)}: {one_line(str(error))}") from error
 
 
 #: Fields through which ``_facts_in`` reaches every machine and every GPU.
@@ -82,18 +79,16 @@ _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 def check_facts(value: Any) -> None:
     """Raise BadInput if a machine or GPU in ``value`` has a fact of the wrong type."""
     for name, fact, kind in _facts_in(value):
-        wrong = fact_types.wrong_type(fact.value, kind)
-        if wrong:
-            raise BadInput(f"fact {one_line(name)}: {one_line(wrong)}")
+        _converted(fact.value, Optional[kind], f"fact {name}")
 
 
 def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
     if isinstance(value, Gpu):
-        for name, kind in fact_types.GPU_FACTS.items():
+        for name, kind in GPU_FACTS.items():
             yield f"gpus.{name}", getattr(value, name), kind
     if isinstance(value, Machine):
         for name, fact in value.facts.items():
-            yield name, fact, fact_types.type_of(name)
+            yield name, fact, type_of(name)
         for name, fact in value.variables.items():
             yield f"variables.{name}", fact, str
     for field_name in _LEAD_TO_FACTS:
@@ -142,17 +137,22 @@ def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:
 
 
 def _results(data: Mapping[str, Any], path: Path) -> Results:
-    reading.check(data, "results", str(path), _DAMAGED)
+    # Imported late, because the recorded shapes, which are an option, import this module to write a file.
+    from rocmprobe.model.options import WrittenOptions
+
     try:
-        results: Results = from_json(Results, data)
+        results = from_json(Results, data)
+        # Options and problems keep keys that this version does not know.
+        _converted(results.options, WrittenOptions, "options")
+        _converted(results.problems, tuple[WrittenProblem, ...], "problems")
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
     return results
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Raise BadInput, naming ``path``, if the results violate the schema."""
-    reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
+    """Raise BadInput, naming ``path``, if no results file can contain ``results``."""
+    _results(to_json(as_stored(results)), path)
 
 
 def write_results(results: Results, path: Path) -> None:

@@ -10,14 +10,16 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from rocmprobe.model.fields import Count
 from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
-from rocmprobe.model.results_file import write_atomically
-from rocmprobe.model.schema import Count
+from rocmprobe.model.results_file import from_json, write_atomically
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import quoted
 
@@ -58,6 +60,39 @@ class Shapes:
         return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
 
 
+_Size = Annotated[int, Meta(ge=0, le=999_999_999)]
+_Sizes = Annotated[tuple[_Size, ...], Meta(max_length=5)]
+_Shape = Annotated[tuple[_Size, ...], Meta(min_length=3, max_length=5)]
+#: How often each direction was computed.
+_Counts = Mapping[str, Annotated[int, Meta(ge=0, le=2**53)]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A convolution in the file."""
+
+    kind: str
+    dtype: str
+    input: _Shape
+    weight: _Shape
+    stride: _Sizes
+    padding: _Sizes
+    dilation: _Sizes
+    output_padding: _Sizes
+    groups: Annotated[int, Meta(ge=1, le=999_999_999)]
+    bias: bool
+    channels_last: bool
+    counts: _Counts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The content of the file."""
+
+    problems: tuple[Entry, ...]
+    torch: tuple[str, ...] = ()
+
+
 def writable(path: Path) -> Path:
     """Return ``path`` with links resolved. Raise BadInput if no file can be written there."""
     target = path.resolve()
@@ -83,24 +118,24 @@ def read_shapes(path: Path) -> Shapes:
 
     Raise BadInput if the file is missing, is invalid or contains no problem.
     """
-    data = _json(path)
+    content = _content(path)
     found: dict[str, Recorded] = {}
-    for number, record in enumerate(data["problems"]):
+    for number, entry in enumerate(content.problems):
         try:
-            text = problem_of(record).text
+            text = problem_of(entry).text
         except BadInput as error:
-            raise BadInput(f"{path}: problems/{number}: {error}") from error
-        counts = counts_of(record)
+            raise BadInput(f"{path}: problems[{number}]: {error}") from error
+        counts = {name: entry.counts.get(name, 0) for name in DIRECTIONS}
         before = found.get(text)
         if before:
             counts = {name: before.counts[name] + counts[name] for name in DIRECTIONS}
         found[text] = Recorded(text, counts)
     if not found:
         raise BadInput(f"{path}: contains no problem; record a program that runs convolutions")
-    return Shapes(tuple(found.values()), tuple(data.get("torch", ())))
+    return Shapes(tuple(found.values()), content.torch)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> Recording:
     data = reading.read_json(path, "name a file of `rocmprobe shapes`")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
@@ -108,40 +143,32 @@ def _json(path: Path) -> dict[str, Any]:
             f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
             "record it again"
         )
-    reading.check(data, "shapes", str(path), "record it again")
-    found: dict[str, Any] = data
-    return found
+    try:
+        return from_json(Recording, data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; record it again") from error
 
 
-def problem_of(record: Mapping[str, Any]) -> Problem:
+def problem_of(entry: Entry) -> Problem:
     """Return the problem in an entry of the file.
 
     Raise BadInput if the sizes do not fit together, or if the dtype is unsupported.
     """
-    kind, dtype, groups = record["kind"], record["dtype"], int(record["groups"])
-    batch, channels, *image = map(int, record["input"])
-    first, second, *filters = map(int, record["weight"])
-    stride, padding, dilation, output_padding = (
-        tuple(map(int, record[name])) for name in ("stride", "padding", "dilation", "output_padding")
-    )
-    flags = record["bias"], record["channels_last"]
-    if kind not in KINDS or dtype not in SHORT_DTYPES:
-        raise BadInput(f"{quoted(kind)} in {quoted(dtype)} is not supported")
+    kind, groups = entry.kind, entry.groups
+    batch, channels, *image = entry.input
+    first, second, *filters = entry.weight
+    windows = entry.stride, entry.padding, entry.dilation, entry.output_padding
+    if kind not in KINDS or entry.dtype not in SHORT_DTYPES:
+        raise BadInput(f"{quoted(kind)} in {quoted(entry.dtype)} is not supported")
     rank = KINDS[kind]
-    if any(len(each) != rank for each in (image, filters, stride, padding, dilation, output_padding)):
+    if any(len(each) != rank for each in (image, filters, *windows)):
         raise BadInput(f"{kind} needs {rank} number(s) for each of its sizes")
     out_channels = second * groups if "transpose" in kind else first
     problem = Problem(
-        kind, dtype, batch, channels, tuple(image), out_channels, tuple(filters), stride, padding,
-        dilation, output_padding, groups, *flags,
+        kind, entry.dtype, batch, channels, tuple(image), out_channels, tuple(filters), *windows, groups,
+        entry.bias, entry.channels_last,
     )  # fmt: skip
     if problem.weight_shape != (first, second, *filters):
         raise BadInput(f"weight: {first} and {second} do not match {channels} channels, groups {groups}")
     # parse_problem raises BadInput for sizes that PyTorch would reject.
     return parse_problem(problem.text)
-
-
-def counts_of(record: Mapping[str, Any]) -> dict[str, int]:
-    """Return how often each direction of an entry was computed."""
-    counts = record.get("counts", {})
-    return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Optional
 
-from rocmprobe.model.schema import Count
+from rocmprobe.model.fields import Count
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,10 @@
-"""Reader for untrusted files, with size limits and schemas."""
+"""Reader for untrusted files, with limits of size, nesting and numbers."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator
-from functools import lru_cache
-from importlib import resources
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
@@ -23,7 +20,6 @@ LONGEST_LINE = 16 * 2**20
 DEEPEST = 50
 #: Largest integer. Counts and sizes have 64 bits, and sums of them must fit.
 _LARGEST_INTEGER = 2**80
-_BREACHES = 50
 
 
 class BadInput(Exception):
@@ -114,38 +110,6 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
         if whole and (ends or len(part) < LONGEST_LINE):
             yield part
         whole = ends
-
-
-@lru_cache(maxsize=8)
-def schema(name: str) -> dict[str, Any]:
-    """Return a JSON Schema of the package: ``results`` or ``shapes``."""
-    text = resources.files("rocmprobe").joinpath(f"data/{name}.schema.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-@lru_cache(maxsize=8)
-def _validator(name: str) -> Any:
-    # Imported late, because importing jsonschema would make `rocmprobe detect` too slow.
-    import jsonschema
-
-    known = jsonschema.Draft202012Validator
-    # Data built from a journal has tuples instead of lists.
-    arrays = known.TYPE_CHECKER.redefine("array", lambda _, item: isinstance(item, (list, tuple)))
-    return jsonschema.validators.extend(known, type_checker=arrays)(schema(name))
-
-
-def check(data: Any, schema_name: str, name: str, mend: str) -> None:
-    """Raise BadInput if ``data`` from the file ``name`` violates the schema ``schema_name``."""
-    breaches = _validator(schema_name).iter_errors(data)
-    first = next(breaches, None)
-    if first is None:
-        return
-    import jsonschema
-
-    found = jsonschema.exceptions.best_match([first, *islice(breaches, _BREACHES)])
-    place = "/".join(map(str, found.absolute_path)) or "top level"
-    raise BadInput(f"{name}: {one_line(place)}: {one_line(found.message)}; {mend}")
 
 
 def _no_number(word: str) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from runs import rocmprobe, run
 
 from rocmprobe.cli.verify import verification_options
-from rocmprobe.engine.options import RunOptions
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import Configuration, Recommendation
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.shapes import Shapes

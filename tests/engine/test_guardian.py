@@ -25,7 +25,7 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.options import BUDGETS
+from rocmprobe.engine.budgets import BUDGETS
 from rocmprobe.engine.journal import Journal
 from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials

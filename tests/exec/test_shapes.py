@@ -15,7 +15,13 @@ import pytest
 from launched import program, told
 from runs import environment, rocmprobe, wait_until
 
-from rocmprobe.model.shapes import counts_of, read_shapes
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.model.shapes import read_shapes
+
+
+def counts_of(entry: dict[str, Any]) -> dict[str, int]:
+    return {name: entry.get("counts", {}).get(name, 0) for name in DIRECTIONS}
+
 
 CONVOLVES = """
 import multiprocessing, os, sys, torch

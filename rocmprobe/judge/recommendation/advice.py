@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Optional
 
 from rocmprobe.judge.assessment import device_of, failed
@@ -12,7 +12,7 @@ from rocmprobe.knowledge.compatibility import needless
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
-from rocmprobe.model.results import Finding, Gpu, Outcome, Results
+from rocmprobe.model.results import Finding, Gpu, OtherHelp, Outcome, Results
 
 #: Causes that neither a setting nor another build fixes.
 _PLATFORM = frozenset(
@@ -34,7 +34,7 @@ _STACKS = 6
 _HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
-def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
+def advice(results: Results, unchanged: bool) -> tuple[OtherHelp, ...]:
     """Return the steps that the user should take in addition to the recommended configuration.
 
     Each step has ``title``, ``text`` and ``source``.
@@ -43,7 +43,7 @@ def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
     return tuple({row["title"]: row for row in found}.values())
 
 
-def _platform(results: Results) -> Iterator[Mapping[str, str]]:
+def _platform(results: Results) -> Iterator[OtherHelp]:
     for finding in results.findings:
         if finding.cause in _PLATFORM and finding.severity != "info" and finding.advice:
             yield _row(finding.title, finding.advice, _witness(finding))
@@ -53,7 +53,7 @@ def _witness(finding: Finding) -> str:
     return finding.evidence[0] if finding.evidence else f"finding {finding.id}"
 
 
-def _builds(results: Results) -> Iterator[Mapping[str, str]]:
+def _builds(results: Results) -> Iterator[OtherHelp]:
     failures = [
         each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
     ]
@@ -108,5 +108,5 @@ def _installed(results: Results, gpu: Gpu) -> Installed:
     )  # fmt: skip
 
 
-def _row(title: str, text: str, source: str) -> Mapping[str, str]:
+def _row(title: str, text: str, source: str) -> OtherHelp:
     return {"title": title, "text": text, "source": source}

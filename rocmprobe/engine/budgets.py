@@ -1,0 +1,50 @@
+"""Time limits of each level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Limits of a run. Times are in seconds.
+
+    Time without an event from a child process:
+
+    - ``start``: while importing torch
+    - ``first_call``: while the first call searches solvers and compiles kernels
+    - ``steady``: in all other phases
+    - ``teardown``: at the end of the child
+
+    Other limits:
+
+    - ``server``: start of the fork server (None: same as ``start``)
+    - ``measure``: duration of a throughput measurement
+    - ``starts``: duration of repeated cold and warm starts
+    - ``soak``: duration of a soak
+    - ``hangs``, ``crashes``: after so many hangs or crashes under a setting, its other cases are blocked
+    - ``tries``: if 1, no new process is started to retry a failed case or to test the device
+    """
+
+    start: float
+    first_call: float
+    steady: float
+    teardown: float
+    measure: float
+    server: Optional[float] = None
+    hangs: float = 3
+    crashes: float = 20
+    starts: float = 10
+    tries: float = 3
+    soak: float = 120
+
+    def of(self, phase: str) -> float:
+        return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
+
+
+BUDGETS = {
+    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
+    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20),
+    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60),
+}
