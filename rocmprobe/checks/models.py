@@ -57,7 +57,6 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
         answer.message = f"not timed: a batch of {training.BATCH} does not fit into memory"
         return answer
     answer.timings.update(seconds)
-    answer.numerics["batch"] = training.BATCH
     return answer
 
 

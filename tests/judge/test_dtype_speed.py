@@ -15,7 +15,7 @@ from rocmprobe.model.results import Outcome, Results
 
 #: Seconds of a step in float32 by network.
 BASE = {"resnet": 0.1, "unet": 0.2, "lstm": 0.05}
-#: An RX 5700 in float16 (data/reference_speeds.toml): resnet50 3.7, vgg16 6.8 times as long.
+#: An RX 5700 in float16 (github.com/lamikr/pytorch-gpu-benchmark): resnet50 3.7, vgg16 6.8 times as long.
 RX_5700 = {"resnet": 0.37, "unet": 1.36, "lstm": 0.055}
 
 
@@ -25,7 +25,6 @@ def trained(dtype: str, steps: Mapping[str, float], spread: float, state: str = 
             f"cuda:0/torch/default/train-{network}/{dtype}", "cuda:0", "torch", "default", f"train-{network}",
             "train", state, native_isa="gfx1010", effective_isa="gfx1030", dtype=dtype,
             timings={"step": step, "step_p10": step / spread, "step_p90": step * spread, "step_repeats": 9},
-            numerics={"batch": 4},
         )
         for network, step in steps.items()
     ]  # fmt: skip
@@ -87,7 +86,7 @@ def test_two_dtypes_are_compared_over_the_networks_that_both_have():
     per = {**one.recommendation.per, "bfloat16/training": one.recommendation.per["float16/training"]}
     found = dtype_speeds(dataclasses.replace(one, outcomes=(*one.outcomes, *bfloat16)), per)
     float16, other = found[1:]
-    assert float16.time < other.time
+    assert float16.time_over(frozenset(BASE)) < other.time_over(frozenset(BASE))
     assert fastest(found) is other
 
 
@@ -96,6 +95,5 @@ def test_each_dtype_is_timed_under_its_own_setting():
     assert results.recommendation is not None
     float32, float16 = dtype_speeds(results, results.recommendation.per)
     assert (float32.setting, float16.setting) == ("default", "default")
-    assert float16.per_second == {network: 4 / step for network, step in RX_5700.items()}
     assert fastest((float32, float16)) is float32
     assert fastest((float32,)) is None

@@ -81,7 +81,6 @@ def test_a_right_training_passes(check: str) -> None:
     assert len(losses) == training.STEPS
     assert losses[-1] < losses[0]
     assert {"first_step", "step", "step_p10", "step_p90"} <= set(answer.timings)
-    assert answer.numerics["batch"] == 4
 
 
 @pytest.mark.skipif(OLD_TORCH, reason="torch before 2.0 scales no loss on a CPU")

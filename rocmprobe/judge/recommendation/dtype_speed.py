@@ -21,20 +21,14 @@ _HALF = ("float16", "bfloat16")
 class DtypeSpeed:
     """Speed of training in one dtype under its recommended setting.
 
-    ``per_second`` maps networks to samples per second. ``ratios`` maps networks to step time relative to
-    float32. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
+    ``ratios`` maps networks to step time relative to float32. ``verdict`` is "faster", "slower", "same" or
+    "too noisy", and "" for float32 itself.
     """
 
     dtype: str
     setting: str
-    per_second: Mapping[str, float]
     ratios: Mapping[str, Ratio] = field(default_factory=dict)
     verdict: str = ""
-
-    @property
-    def time(self) -> float:
-        """Geometric mean of ``ratios``, e.g. 0.5 if a step takes half as long as in float32."""
-        return self.time_over(frozenset(self.ratios))
 
     def time_over(self, networks: frozenset[str]) -> float:
         """Return the geometric mean of ``ratios`` over ``networks``."""
@@ -107,21 +101,15 @@ def _speed(
     dtype: str, setting: str, timed: Mapping[tuple[str, str], Mapping[str, Outcome]],
     base: Mapping[str, Seconds],
 ) -> DtypeSpeed:  # fmt: skip
-    outcomes = timed[dtype, setting]
-    own = _steps(outcomes)
-    per_second = {
-        network.removeprefix("train-"): batch / own[network].median
-        for network in own
-        if (batch := _batch(outcomes[network])) is not None
-    }
+    own = _steps(timed[dtype, setting])
     if dtype == BASE:
-        return DtypeSpeed(dtype, setting, per_second)
+        return DtypeSpeed(dtype, setting)
     ratios = {
         network.removeprefix("train-"): ratio(own[network], base[network])
         for network in own
         if network in base
     }
-    return DtypeSpeed(dtype, setting, per_second, ratios, _verdict(list(ratios.values())))
+    return DtypeSpeed(dtype, setting, ratios, _verdict(list(ratios.values())))
 
 
 def _verdict(ratios: list[Ratio]) -> str:
@@ -137,8 +125,3 @@ def _verdict(ratios: list[Ratio]) -> str:
 def _steps(outcomes: Mapping[str, Outcome]) -> dict[str, Seconds]:
     found = {network: seconds(outcome.timings, "step") for network, outcome in outcomes.items()}
     return {network: each for network, each in found.items() if each is not None}
-
-
-def _batch(outcome: Outcome) -> Optional[int]:
-    batch = outcome.numerics.get("batch")
-    return batch if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0 else None

@@ -41,7 +41,6 @@ from rocmprobe.report.page import (
     layout,  # fmt: skip
     matrix,  # fmt: skip
     memory,  # fmt: skip
-    normal_speed,  # fmt: skip
     shapes_table,  # fmt: skip
     soak_section,  # fmt: skip
     telemetry_section,  # fmt: skip
@@ -154,8 +153,6 @@ def _measured(results: Results) -> dict[str, Any]:
     return {
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
-        "normal_speed": normal_speed.normal_speed(results),
-        "normal_speed_rule": normal_speed.RULE,
         "start_up": first_calls.start_up(results),
         "changing_sizes": first_calls.changing_sizes(results),
         "own_kernels": throughput.own_kernels(results),
