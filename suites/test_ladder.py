@@ -141,6 +141,16 @@ def test_dropout(outcome):
     assert_outcome(outcome)
 
 
+@pytest.mark.check("rocblas-direct", dtypes=DTYPES)
+def test_rocblas_direct(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("miopen-direct", problems="native", directions=True)
+def test_miopen_direct(outcome):
+    assert_outcome(outcome)
+
+
 @pytest.mark.check("batch-norm", settings=LAYERS, dtypes=DTYPES)
 def test_batch_norm(outcome):
     assert_outcome(outcome)

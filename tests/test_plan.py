@@ -374,6 +374,36 @@ class TestStartUp:
         assert {case.direction for case in found} == {"fwd"}
 
 
+class TestWithoutTorch:
+    def planned(self, target, options=RunOptions()):  # noqa: B008 - frozen
+        return [case for each in EVERYTHING for case in cases(each, target, SETTINGS, options)]
+
+    def test_two_checks_need_no_torch_and_run_by_default(self):
+        found = self.planned(Device("cuda:0", "miopen", torch=False))
+        assert {(case.check, case.setting) for case in found} == {
+            ("rocblas-direct", "default"), ("miopen-direct", "default"),
+        }  # fmt: skip
+        # The first problem of each dtype, which convolution through PyTorch has, too.
+        fp32, fp16 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias", "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
+        convolutions = [case for case in found if case.check == "miopen-direct"]
+        assert [(case.problem, case.direction) for case in convolutions] == [
+            (problem, direction) for problem in (fp32, fp16) for direction in DIRECTIONS
+        ]
+        assert not any(case.needs for case in found)
+        assert len({case.trial_key for case in found}) == 1
+
+    def test_nothing_depends_on_them_and_they_are_of_miopen_alone(self):
+        every = self.planned(GPU)
+        ids = {case.id for case in every if case.direct}
+        assert ids
+        assert not any(ids & {*case.needs, *case.if_failed} for case in every)
+        assert {case.trial_key for case in every if case.direct}.isdisjoint(
+            case.trial_key for case in every if not case.direct
+        )
+        for other in (Device("cpu", "onednn"), Device("cuda:0", "cudnn")):
+            assert not any(case.direct for case in self.planned(other))
+
+
 class TestLevels:
     """The models are asked from level standard on, and wherever they are named."""
 

@@ -35,5 +35,7 @@ CHECKS: Mapping[str, Check] = _in_order({check.name: check for check in _declare
 #: Checks that train a small network each, and the checks among them whose network has convolutions.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
+#: Checks that run in a process without torch.
+DIRECT = tuple(name for name, check in CHECKS.items() if check.function is None)
 #: Checks of the numerical results of convolution.
 CONVOLUTIONS = ("convolution", "problem-matrix")

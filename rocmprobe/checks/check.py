@@ -87,7 +87,7 @@ class FailureText:
 class Check:
     """A kind of test.
 
-    - ``function``: runs the check
+    - ``function``: runs the check with torch, or None if the check runs without torch (backends/direct)
     - ``exclusive``: True if no other check may use the device at the same time
     - ``own_process``: True if each problem or dtype needs a new process
     - ``last``: True if the check runs at the end of a run, because it can freeze the machine
@@ -103,7 +103,7 @@ class Check:
     name: str
     rung: str
     question: str
-    function: Callable[[CheckContext], CheckResult]
+    function: Optional[Callable[[CheckContext], CheckResult]]
     requires: Requires = Requires()
     exclusive: bool = False
     own_process: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Optional
 
+from rocmprobe.backends.direct.checks import CALL_PREFIX
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.model.results import CRASH_CAUSES
 from rocmprobe.text.log import same
@@ -15,6 +16,7 @@ from rocmprobe.text.log import same
 _MOST_LINES = 15
 #: Maximum number of frames of a stack. Only the innermost frames are returned.
 _FRAMES = 8
+_CALL = re.compile(rf"^{re.escape(CALL_PREFIX)}(\w+)$", re.MULTILINE)
 _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
 
 
@@ -24,7 +26,7 @@ def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     ``reading`` is the parsed log of the vendor library. ``raised`` are lines of Python exceptions. Lines that
     differ only in numbers are returned once.
     """
-    printed = [line for line in log.splitlines() if line.strip()]
+    printed = [line for line in log.splitlines() if line.strip() and not line.startswith(CALL_PREFIX)]
     telling = [line for line in printed if _TELLING.search(line)]
     return _distinct(
         [
@@ -32,6 +34,15 @@ def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
             *_stack(printed), *raised, *printed[-_MOST_LINES:],
         ]
     )  # fmt: skip
+
+
+def last_call(log: str) -> str:
+    """Return ", in FUNCTION" if ``log`` is from a check without torch, which logs each call of a library.
+
+    If the process crashed or hung, the last call did not return. Return "" if the log has no calls.
+    """
+    calls = _CALL.findall(log)
+    return f", in {calls[-1]}" if calls else ""
 
 
 def _distinct(lines: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
+from rocmprobe.checks import DIRECT
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.solvers import DerivedSetting
@@ -306,8 +307,9 @@ class BaseJournal(ABC):
         If ``of`` is "check", compare the check instead of the setting.
         """
 
-        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
-            return each.device, each.driver, getattr(each, of)
+        def kind(each: Union[Case, Outcome]) -> tuple[object, ...]:
+            # Failures of the checks without torch must not block the other checks of a setting.
+            return each.device, each.driver, getattr(each, of), each.check in DIRECT
 
         wanted = kind(case)
         found = self.state.outcomes.values()

@@ -106,12 +106,14 @@ def must_spawn(setting: Setting) -> bool:
 
 def databases_folder(base: Path, case: Case) -> Path:
     """Return the folder for the databases of ``case``."""
-    # A cold start needs an empty folder, so each start-up case has a separate folder.
+    # A cold start needs an empty folder, so each start-up case has a separate folder. The cases without torch
+    # have their own folder, because PyTorch's first convolution must not find their results.
     words = [
         case.device,
         case.driver,
         case.setting,
         *([str(case.problem)] if case.check == "start-up" else []),
+        *([case.rung] if case.direct else []),
     ]
     return _named(base, words)
 

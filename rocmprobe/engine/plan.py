@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks import CHECKS, DIRECT, MODELS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.layers import NAME as BY_LAYER
@@ -41,6 +41,11 @@ def cases(
 ) -> Iterator[Case]:
     """Yield the cases of ``request`` on one device."""
     if not _requested_at(request, options):
+        return
+    if request.check in DIRECT:
+        if target.backend != "miopen":
+            return
+    elif not target.torch:
         return
     for setting in settings:
         if _concerns(request, setting, options):
@@ -106,6 +111,8 @@ def _under(
     if request.problems:
         few = CHECKS[request.check].own_process
         subjects = _problems(request.problems, options, setting, few) if chosen is None else chosen
+        if request.check in DIRECT:
+            subjects = _first_of_each_dtype(subjects)
     for problem in subjects:
         for dtype in (problem.dtype,) if problem else request.dtypes:
             for direction in _request_directions(request, options):
@@ -126,7 +133,7 @@ def _sweep(
 ) -> Iterator[Case]:
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
-        chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
+        chosen = _first_of_each_dtype(chosen)
     solver = by_name()[setting.solver]
     for problem in chosen:
         swept = _small(problem) if options.level == "quick" else problem
@@ -136,6 +143,10 @@ def _sweep(
             case = replace(form, dtype=problem.dtype, problem=swept.text, direction=direction)
             default = replace(case, setting="default", check="convolution", problem=problem.text)
             yield replace(case, if_failed=() if options.settings == "all" else (default.id,))
+
+
+def _first_of_each_dtype(found: Sequence[Problem]) -> tuple[Problem, ...]:
+    return tuple({problem.dtype: problem for problem in reversed(found)}.values())[::-1]
 
 
 def _small(problem: Problem) -> Problem:

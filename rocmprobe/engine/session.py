@@ -54,6 +54,7 @@ class Session:
         self.settings = settings
         self.journal = journal
         self._run = run
+        self._simulated = simulated is not None
         self._budgets = budgets
         self._cases: dict[str, Case] = {}
         self._trials = Trials(
@@ -142,6 +143,8 @@ class Session:
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
         setting, target = self._setting(case), self._target(case)
+        if self._simulated and case.direct:
+            return "a simulated machine has no libraries that can be called without PyTorch"
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
             return f"only for native ISAs {setting.isa}; this GPU is {native}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.backends import backend_for
+from rocmprobe.backends.direct.libraries import find_libraries
 from rocmprobe.knowledge.visible_devices import in_processor, visible
 from rocmprobe.model.results import BadInput, Gpu, Machine, NothingToTest
 
@@ -17,12 +19,14 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 class Device:
     """A device to test.
 
-    ``device`` is torch's name, e.g. "cuda:0". ``gpu`` is None for the CPU.
+    ``device`` is torch's name, e.g. "cuda:0". ``gpu`` is None for the CPU. ``torch`` is False if there is no
+    torch, so that only the checks without torch can run.
     """
 
     device: str
     backend: str
     gpu: Optional[Gpu] = None
+    torch: bool = True
 
     @property
     def native_isa(self) -> Optional[str]:
@@ -48,19 +52,21 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N" or "all") selects.
 
     ``auto`` selects the first AMD GPU, preferably a discrete one, or else the CPU. Other GPUs are not
-    detected. A CUDA build of torch tests a GPU only if ``wanted`` names the GPU.
+    detected. A CUDA build of torch tests a GPU only if ``wanted`` names the GPU. Without torch, only AMD GPUs
+    can be tested, and only if ROCm is installed.
     Raise NothingToTest if torch or the device is missing, and BadInput if ``wanted`` is invalid.
     """
     kind = machine.value("torch.kind")
-    if kind is None:
+    gpus = visible(machine) if kind in ("rocm", None) else []
+    if kind is None and (wanted == "cpu" or not gpus or "libamdhip64" not in find_libraries(os.environ)):
         raise NothingToTest(
             "no torch in this Python; `rocmprobe install` prints the commands that install one for this GPU"
         )
-    gpus = visible(machine) if kind == "rocm" else []
     cuda = tuple(
-        Device(f"cuda:{index}", backend_for("cuda", kind).name, gpu) for index, gpu in enumerate(gpus)
+        Device(f"cuda:{index}", backend_for("cuda", "rocm").name, gpu, kind is not None)
+        for index, gpu in enumerate(gpus)
     )
-    cpu = Device("cpu", backend_for("cpu", kind).name)
+    cpu = Device("cpu", backend_for("cpu", "").name)
     if wanted == "cpu":
         return (cpu,)
     if wanted == "auto":
@@ -71,8 +77,9 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     if kind == "cuda":
         return (Device(f"cuda:{number}", backend_for("cuda", kind).name, Gpu()),)
     if number >= len(cuda):
+        build = f"torch {machine.value('torch.version')} ({kind} build) and this machine have"
         raise NothingToTest(
-            f"--device {wanted}: torch {machine.value('torch.version')} ({kind} build) and this machine have "
-            f"{len(cuda)} matching GPU(s); see `rocmprobe detect`"
+            f"--device {wanted}: {build if kind else 'this machine has'} {len(cuda)} matching GPU(s); see "
+            "`rocmprobe detect`"
         )
     return (cuda[number],)

@@ -25,6 +25,7 @@ from rocmprobe.engine.evidence import (
     describe_exit,
     evidence_of,
     killed_for_memory,
+    last_call,
     oom_kills,
 )
 from rocmprobe.engine.journal import BaseJournal
@@ -271,7 +272,8 @@ class Trials:
         if self._simulated:
             # Do not store the speed of this machine's CPU as the speed of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
-        spawn = self._spawn or must_spawn(setting)
+        # The fork server has imported torch, so a case that runs without torch needs a new process.
+        spawn = self._spawn or case.direct or must_spawn(setting)
         child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start)
         self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
@@ -361,14 +363,14 @@ class Trials:
 
     def _crashed(self, child: Child, phase: str) -> _Reply:
         exit_status = child.exit(self._budgets.teardown)
-        ended = self._ending(exit_status, phase)
-        where = "while importing torch" if phase == "start" else f"in phase {phase}"
+        ended, log = self._ending(exit_status, phase), child.since_mark.text()
+        where = "while importing torch" if phase == "start" else f"in phase {phase}{last_call(log)}"
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
         crash = _answer("crash", message, crash_cause(exit_status, oom_killed))
         answer = self._answer_before_yardstick(crash, phase)
         self._record(exit_status)
-        return _Reply([answer], True, phase, None, child.since_mark.text(), ended)
+        return _Reply([answer], True, phase, None, log, ended)
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
         live = self._live
@@ -384,7 +386,7 @@ class Trials:
         log = child.since_mark.text()
         exit_status = child.kill()
         ended = self._ending(exit_status, phase)
-        message = f"no answer in {budget:g} s in phase {phase}, {doing}"
+        message = f"no answer in {budget:g} s in phase {phase}{last_call(log)}, {doing}"
         answer = self._answer_before_yardstick(
             {**_answer("hang", message, "timeout"), "evidence": stuck}, phase
         )
@@ -415,7 +417,8 @@ class Trials:
 
     def _device_answers(self, case: Case) -> bool:
         """Return True if a small check in a new child shows that the device still responds."""
-        canary = Case(case.device, case.driver, "default", "elementwise", "float32")
+        check = "elementwise" if self._targets[case.device].torch else "rocblas-direct"
+        canary = Case(case.device, case.driver, "default", check, "float32")
         before = self._journal.find(canary.id)
         answered_before = before is not None and before.works
         for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Optional
 
+from rocmprobe.checks import DIRECT
 from rocmprobe.judge.assessment import concerns_convolution, failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer
 from rocmprobe.knowledge.causes import causes
@@ -65,7 +66,8 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
 def regressions(results: Results) -> tuple[Outcome, ...]:
     """Return the failures of cases that worked in the baseline.
 
-    Without a baseline, return the failures that the table of known failures does not list.
+    Without a baseline, return the failures that the table of known failures does not list. Failures without
+    PyTorch do not count, because they only explain failures in PyTorch.
     """
     if results.changes:
         found = {change.id for change in results.changes.of(REGRESSION)}
@@ -73,7 +75,7 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     return tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.state != "xfail" and concerns_convolution(outcome)
+        if outcome.state != "xfail" and concerns_convolution(outcome) and outcome.check not in DIRECT
     )
 
 

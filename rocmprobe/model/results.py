@@ -36,7 +36,10 @@ OMIT_IF_EMPTY: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: Groups of checks (rungs), from simple to complex. A rung depends on the rungs before it.
-RUNGS = ("copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train")
+RUNGS = (
+    "copy", "elementwise", "gemm", "im2col", "controls", "direct", "conv", "batch-norm", "primitives",
+    "train",
+)  # fmt: skip
 #: Verdicts of settings under which convolution still runs in the vendor library.
 NATIVE = ("native", "native-with-settings")
 #: Verdicts of runs that tested too little to recommend a setting or to say that no setting works.

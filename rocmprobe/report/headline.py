@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rocmprobe.judge.assessment import AS_FOUND
 from rocmprobe.judge.blame import library
+from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.model.results import Results
 
@@ -30,6 +31,8 @@ def headline(results: Results) -> str:
         "not-judged": "Too little was tested to recommend a configuration.",
         "gpu-not-tested": "The GPU was not tested.",
     }
+    if found.verdict == "gpu-not-tested" and without_torch(results):
+        return "The GPU was not tested with PyTorch. Install a torch for it."
     if found.verdict == "native" and _something_to_set(results):
         return f"Convolution works in {name}. Use the configuration below."
     if found.verdict == "bypass" and _native_fails(results):

@@ -123,20 +123,6 @@ class SharedLibrary:
         if number:
             raise CallFailed(done)
 
-    def call_procedure(self, function: str, *arguments: Any) -> None:
-        """Call a function in ``signatures`` that returns no status.
-
-        Raises NotAvailable if the function is missing.
-        """
-        entry = self.symbol(function)
-        entry.argtypes = self._signatures[function]
-        entry.restype = None
-        if self._observe:
-            self._observe(Call(function))
-        entry(*arguments)
-        if self._observe:
-            self._observe(Call(function, 0, "returned"))
-
     def prepared(self, function: str) -> Any:
         """Return the ctypes function with its argument types set, for frequent calls without an observer.
 

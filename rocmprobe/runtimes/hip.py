@@ -29,11 +29,9 @@ _SIGNATURES = {
     "hipGetDeviceCount": (POINTER,),
     "hipGetDevice": (POINTER,),
     "hipSetDevice": (INT,),
-    "hipDeviceGetName": (POINTER, INT, INT),
     "hipDeviceGetPCIBusId": (POINTER, INT, INT),
     "hipGetDeviceProperties": (POINTER, INT),
     "hipGetDevicePropertiesR0600": (POINTER, INT),
-    "hipMemGetInfo": (POINTER, POINTER),
     "hipMalloc": (POINTER, SIZE),
     "hipFree": (POINTER,),
     "hipMemcpy": (POINTER, POINTER, SIZE, INT),
@@ -44,7 +42,6 @@ _SIGNATURES = {
 }
 _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
-_DEVICE_TO_DEVICE = 3
 _NO_DEVICE = 100
 # ROCm 6 gave hipDeviceProp_t a new layout under a new symbol. The old symbol keeps the old layout.
 _ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
@@ -138,12 +135,6 @@ class Hip:
         self.library.call("hipDeviceGetPCIBusId", address, len(address), device)
         return address.value.decode("ascii", "replace")
 
-    def device_name(self, device: int) -> str:
-        """Return the marketing name, which is empty on many distributions."""
-        name = ctypes.create_string_buffer(256)
-        self.library.call("hipDeviceGetName", name, len(name), device)
-        return name.value.decode("utf-8", "replace")
-
     def arch_name(self, device: int) -> str:
         """Return gcnArchName, the effective ISA, e.g. "gfx1030" or "gfx90a:sramecc+:xnack-"."""
         function = "hipGetDevicePropertiesR0600"
@@ -154,12 +145,6 @@ class Hip:
         start = _ARCH_NAME_AT[function]
         name = properties.raw[start : start + _ARCH_NAME_BYTES]
         return name.partition(b"\0")[0].decode("ascii", "replace")
-
-    def memory(self) -> tuple[int, int]:
-        """Return (free bytes, total bytes) of the current device."""
-        free, total = SIZE(), SIZE()
-        self.library.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
-        return free.value, total.value
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
         """Return uninitialized device memory of ``size`` bytes.
@@ -193,6 +178,3 @@ class Hip:
         content = ctypes.create_string_buffer(max(size, 1))
         self.library.call("hipMemcpy", content, address, size, _DEVICE_TO_HOST)
         return content.raw[:size]
-
-    def copy_within(self, target: int, source: int, size: int) -> None:
-        self.library.call("hipMemcpy", target, source, size, _DEVICE_TO_DEVICE)

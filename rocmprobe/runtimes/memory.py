@@ -67,12 +67,5 @@ class Buffer:
         """Wait for the work queued on the default stream, then return the content of the buffer."""
         return self.runtime.copy_out(self.address, self.size)
 
-    def copy_from(self, source: Buffer) -> None:
-        """Copy the content of ``source``, a buffer of the same size, into this buffer.
-
-        The copy may still run after the return.
-        """
-        self.runtime.copy_within(self.address, source.address, self.size)
-
     def fill(self, byte: int) -> None:
         self.runtime.set_bytes(self.address, byte, self.size)

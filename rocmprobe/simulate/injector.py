@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Optional
 
 from rocmprobe.backends import Backend
-from rocmprobe.backends.capi import LIBRARIES
+from rocmprobe.backends.direct.libraries import LIBRARIES
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.knowledge.settings import Versions

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult, Soak
 from rocmprobe.model.results import Setting
@@ -161,6 +161,10 @@ def serve(commands: int, events: int) -> None:
 
 
 def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver:
+    if spec.first and spec.first.check in DIRECT:
+        from rocmprobe.worker.direct_driver import DirectDriver
+
+        return DirectDriver(spec, emit)
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 

@@ -1,4 +1,4 @@
-"""The driver, which runs cases in PyTorch.
+"""The driver of the checks that run in PyTorch.
 
 Call ``main.import_torch`` before you import this module.
 """
@@ -104,7 +104,9 @@ class TorchDriver:
     def attempt(self, case: Case) -> CheckResult:
         try:
             self.injector.enter("prepare", case)
-            return CHECKS[case.check].function(self.context(case))
+            function = CHECKS[case.check].function
+            assert function is not None, "a check without torch has its own driver"
+            return function(self.context(case))
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
         except DeviceFailure as failure:

@@ -53,7 +53,21 @@ def test_auto_takes_the_card_before_the_gpu_in_the_processor():
     assert (target.device, target.gpu) == ("cuda:0", card)
 
 
-def test_what_cannot_be_asked_says_why():
+def test_without_torch_the_libraries_alone_are_asked(monkeypatch):
+    found = {"libamdhip64": "/opt/rocm/lib/libamdhip64.so"}
+    monkeypatch.setattr("rocmprobe.engine.targets.find_libraries", lambda environ: found)
+    [target] = find_targets("auto", machine(None, CARD))
+    assert (target.device, target.backend, target.torch) == ("cuda:0", "miopen", False)
+    assert find_targets("auto", machine("rocm", CARD))[0].torch
+    with pytest.raises(NothingToTest, match=r"--device cuda:1: this machine has 1 matching GPU"):
+        find_targets("cuda:1", machine(None, CARD))
+    for wanted, gpus in (("cpu", (CARD,)), ("auto", ())):
+        with pytest.raises(NothingToTest, match="no torch in this Python"):
+            find_targets(wanted, machine(None, *gpus))
+
+
+def test_what_cannot_be_asked_says_why(monkeypatch):
+    monkeypatch.setattr("rocmprobe.engine.targets.find_libraries", lambda environ: {})
     with pytest.raises(NothingToTest, match=r"^no torch in this Python; `rocmprobe install` prints the comm"):
         find_targets("auto", machine(None, CARD))
     with pytest.raises(NothingToTest, match=r"--device cuda:1: torch 2.4.0 \(rocm build\)"):

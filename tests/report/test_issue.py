@@ -58,6 +58,20 @@ def test_what_a_maintainer_needs_is_in_36_lines_and_a_script() -> None:
     assert "attach `report.html` here" in block
 
 
+def test_without_torch_the_driver_s_line_is_the_reproduction() -> None:
+    block = issue_text(alone(check="miopen-direct", rung="direct"))
+    assert (
+        "in float32 (input 2x16x28x28, weight 32x16x3x3, padding 1, bias), called without PyTorch," in block
+    )
+    *_, last = sections(block)["Reproduction"].strip().splitlines()
+    assert last.startswith("MIOpenDriver: `HSA_OVERRIDE_GFX_VERSION=10.3.0 MIOpenDriver conv ")
+    # A failure in PyTorch comes first.
+    results = sample.rdna1()
+    direct = dataclasses.replace(results.outcomes[0], id="direct", check="miopen-direct", state="crash")
+    with_it = dataclasses.replace(results, outcomes=(direct, *results.outcomes))
+    assert gravest(with_it) == gravest(results)
+
+
 @settings(max_examples=examples(100))
 @given(
     any_problem(), st.sampled_from(DIRECTIONS), st.sampled_from(SETTINGS),
@@ -117,7 +131,7 @@ def test_other_messages_are_other_failures() -> None:
 
 def test_the_error_comes_without_rocmprobe_s_own_frames() -> None:
     evidence = (
-        sample.STATUS, "[rocmprobe] hipMalloc", "MIOpen(HIP): Info [KernDb] database not present",
+        sample.STATUS, "MIOpen(HIP): Info [KernDb] database not present",
         '  File "/x/rocmprobe/checks/convolution.py", line 3, in convolution', "    result = call(x)",
         "MIOpen Error: one", "MIOpen Error: one",
         '  File "/x/torch/nn/functional.py", line 9, in conv2d',

@@ -338,6 +338,11 @@ class TestSetting:
         with pytest.raises(BadInput, match=told):
             script(results(SETTINGS["default"], outcome), outcome)
 
+    def test_what_was_asked_without_torch_gets_the_driver_line(self) -> None:
+        outcome = asked(sample.PROBLEMS[1], "fwd", check="miopen-direct")
+        with pytest.raises(BadInput, match=r"ran without torch.*MIOpenDriver conv -n 2 -c 64"):
+            script(results(SETTINGS["default"], outcome), outcome)
+
 
 class TestForeignText:
     EVIL = 'x"]}); import os; os.abort()\n\rraise SystemExit(7)\x0c\u2028"""\\'

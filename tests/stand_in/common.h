@@ -2,8 +2,9 @@
  *
  * They compute for real, on host memory. LC_STAND_IN_FAULTS="miopenConvolutionForward=status:7;
  * rocblas_sgemm=abort" tells what a call does: status:N returns N with a line on stderr, abort and segv end
- * the process, hang never returns, wrong computes one wrong number, beyond one more than there is room for. LC_STAND_IN_DEVICES is the number of
- * GPUs (1). A run hands variables whose names begin with LC_ on to its children. */
+ * the process, hang never returns, wrong computes one wrong number, beyond one more than there is room for, nothing
+ * finds no algorithm. LC_STAND_IN_DEVICES is the number of GPUs (1). A run hands variables whose names begin with
+ * LC_ on to its children. */
 
 #include <signal.h>
 #include <stdbool.h>
@@ -26,24 +27,25 @@ static inline const char *fault(const char *function) {
     return NULL;
 }
 
+static inline bool told(const char *function, const char *what) {
+    const char *said = fault(function);
+    return said && !strncmp(said, what, strlen(what));
+}
+
 static inline int failing(const char *function) {
-    const char *told = fault(function);
-    if (!told) return 0;
-    if (!strncmp(told, "abort", 5)) abort();
-    if (!strncmp(told, "segv", 4)) raise(SIGSEGV);
-    if (!strncmp(told, "hang", 4))
+    if (told(function, "abort")) abort();
+    if (told(function, "segv")) raise(SIGSEGV);
+    if (told(function, "hang"))
         for (;;) pause();
-    if (strncmp(told, "status:", 7)) return 0;
+    if (!told(function, "status:")) return 0;
     fprintf(stderr, "MIOpen Error: stand_in.c:1: %s was told to fail\n", function);
-    return atoi(told + 7);
+    return atoi(fault(function) + 7);
 }
 
 enum { BEYOND = 2 };
 
 static inline int told_wrong(const char *function) {
-    const char *told = fault(function);
-    if (told && !strncmp(told, "beyond", 6)) return BEYOND;
-    return told && !strncmp(told, "wrong", 5);
+    return told(function, "beyond") ? BEYOND : told(function, "wrong");
 }
 
 #define MAY_FAIL do { int number = failing(__func__); if (number) return number; } while (0)

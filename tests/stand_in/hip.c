@@ -42,13 +42,6 @@ int hipDeviceGetPCIBusId(char *address, int length, int device) {
     return 0;
 }
 
-int hipDeviceGetName(char *name, int length, int device) {
-    MAY_FAIL;
-    if (device < 0 || device >= devices()) return 101;
-    snprintf(name, length, "Stand-in Radeon");
-    return 0;
-}
-
 #ifdef OLD_PROPERTIES
 int hipGetDeviceProperties(char *properties, int device) {
     MAY_FAIL;
@@ -74,13 +67,6 @@ int hipGetDevicePropertiesR0600(char *properties, int device) {
     return 0;
 }
 #endif
-
-int hipMemGetInfo(size_t *available, size_t *total) {
-    MAY_FAIL;
-    *available = (size_t)5 << 30;
-    *total = (size_t)6 << 30;
-    return 0;
-}
 
 int hipMalloc(void **address, size_t size) {
     MAY_FAIL;

@@ -5,13 +5,6 @@
 static int a_handle;
 
 int rocblas_create_handle(void **handle) { MAY_FAIL; *handle = &a_handle; return 0; }
-int rocblas_destroy_handle(void *handle) { MAY_FAIL; return handle == &a_handle ? 0 : 1; }
-
-int rocblas_get_version_string(char *text, size_t length) {
-    MAY_FAIL;
-    snprintf(text, length, "4.4.0.stand-in");
-    return 0;
-}
 
 /* Column-major, no transposition. */
 static int gemm(int m, int n, int k, double alpha, const void *a, int lda, const void *b, int ldb, double beta,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.checks import CHECKS, DIRECT
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Case:
         return CHECKS[self.check].rung
 
     @property
+    def direct(self) -> bool:
+        """True if the case runs in a process without torch."""
+        return self.check in DIRECT
+
+    @property
     def exclusive(self) -> bool:
         return CHECKS[self.check].exclusive
 
@@ -48,6 +53,8 @@ class Case:
 def trial_key(case_id: str) -> str:
     """Return the ``Case.trial_key`` of the case with this id."""
     *under, check, subject = case_id.split("/")[:5]
+    if check in DIRECT:
+        return "/".join((*under, CHECKS[check].rung))
     # Measurements have their own process, because the vendor library must not write its log during
     # measurements.
     own = (check, subject) if CHECKS[check].own_process else ("measure",)

@@ -20,6 +20,7 @@ from rocmprobe.judge.assessment import (
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer, search_layer
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
+from rocmprobe.judge.findings.direct import direct, with_direct_calls
 from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_sizes
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
@@ -47,7 +48,7 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Return every finding of ``results``, the most severe first."""
     rules = (
-        *MACHINE_RULES, _two_copies, _aborted, _wedged, _probe_errors, _teardown,
+        *MACHINE_RULES, direct, _two_copies, _aborted, _wedged, _probe_errors, _teardown,
         _partial, stability, telemetry_findings,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
@@ -57,7 +58,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
         _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     unusable = tuple(_torch_unusable(results))
-    judged = unusable or tuple(finding for rule in of_one for finding in rule(results))
+    judged = unusable or with_direct_calls((found for rule in of_one for found in rule(results)), results)
     return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
 
 

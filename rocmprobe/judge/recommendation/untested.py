@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Optional
 
-from rocmprobe.checks import CONVOLUTIONS
+from rocmprobe.checks import CONVOLUTIONS, DIRECT
 from rocmprobe.judge.assessment import device_of, failed
+from rocmprobe.judge.findings import direct
 from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.judge.findings.stability import CHECK, sentence
 from rocmprobe.knowledge.visible_devices import in_processor
@@ -32,8 +33,16 @@ _FAILS = {
 
 
 def untested_gpu(results: Results) -> Optional[Recommendation]:
-    """Return a recommendation if the run tested only the CPU although the machine has a GPU, else None."""
+    """Return a recommendation if the run did not test PyTorch on a GPU that the machine has, else None."""
     gpu = _gpu(results)
+    if gpu and direct.without_torch(results):
+        return Recommendation(
+            "gpu-not-tested",
+            f"Your {_name(gpu)} was not tested with PyTorch: this Python has no torch. "
+            f"{direct.sentence(results)}",
+            Configuration(command="rocmprobe install"),
+            confidence=f"{len(results.outcomes)} outcomes, without PyTorch",
+        )
     if gpu is None or not _on_cpu(results) or results.options.get("device") not in ("auto", "all"):
         return None
     kind = results.machine.value("torch.kind")
@@ -135,8 +144,8 @@ def _was(ways: list[str]) -> str:
 
 
 def lowest_failure_sentence(results: Results) -> str:
-    """Return a sentence about the failure in the lowest rung (group of checks)."""
-    ran = _of_the_device(results)
+    """Return a sentence about the failure in the lowest rung (group of checks), except direct calls."""
+    ran = [each for each in _of_the_device(results) if each.check not in DIRECT]
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:
         return f"{_what(results, failures[0])} {_fails(failures[0])}."

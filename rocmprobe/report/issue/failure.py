@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.checks import DIRECT
 from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.model.baseline import observed_state
@@ -15,7 +16,7 @@ from rocmprobe.report.repro.script import backend, driver_line, script
 #: Groups of checks (rungs) that run in MIOpen. Other checks run in HIP, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
-_GRAVE = 4
+_GRAVE = 5
 _TRIED = 50
 
 
@@ -47,8 +48,8 @@ class Failure:
 def gravest(results: Results) -> Optional[Failure]:
     """Return the failure that matters most to maintainers, or None if no failure concerns them.
 
-    Failures in MIOpen come first. Within both groups, failures under a setting that uses the vendor library
-    come before others.
+    Failures in PyTorch come first, and within both groups failures in MIOpen. Failures under a setting that
+    uses the vendor library come before others.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -56,6 +57,7 @@ def gravest(results: Results) -> Optional[Failure]:
     def rank(outcome: Outcome) -> tuple[object, ...]:
         state = observed_state(outcome)
         return (
+            outcome.check in DIRECT,
             not runs_in_miopen(results, outcome, settings[outcome.setting]),
             not settings[outcome.setting].vendor_library,
             order[outcome.setting],
@@ -100,7 +102,8 @@ def _concerns(outcome: Outcome, setting: Setting) -> bool:
 def runs_in_miopen(results: Results, outcome: Outcome, setting: Setting) -> bool:
     """Return True if the case of ``outcome`` computes in MIOpen."""
     on_amd = backend(results, outcome, setting) == "miopen"
-    return on_amd and setting.vendor_library and outcome.rung in _OF_MIOPEN
+    in_miopen = outcome.rung in _OF_MIOPEN or outcome.check == "miopen-direct"
+    return on_amd and setting.vendor_library and in_miopen
 
 
 def _failure(results: Results, outcome: Outcome, setting: Setting) -> Failure:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rocmprobe.checks import DIRECT
 from rocmprobe.knowledge.gpus import target
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import LIBRARIES
@@ -43,7 +44,7 @@ _ENDS = {
 _OPERATORS = {"gemm": "Matrix multiplication", "batch-norm": "Batch norm in training"}
 #: Output lines that do not help a maintainer, e.g. messages of rocmprobe and source lines of a traceback.
 _NOISE = re.compile(
-    r"\[rocmprobe\]|MIOpenDriver |MIOpen\(HIP\): (Info|Command)|Current thread|Extension modules|/proc "
+    r"MIOpenDriver |MIOpen\(HIP\): (Info|Command)|Current thread|Extension modules|/proc "
     r'|State:|VmRSS:|Threads:|\s*File ".*(/rocmprobe/|/multiprocessing/|<string>|<frozen)|\s+(?!\s|File ")'
 )
 _NUMBER = re.compile(r"[0-9]+")
@@ -115,7 +116,8 @@ def _sentence(failure: Failure) -> str:
     solver = f", with the solver {code(outcome.solver, 80)}" if outcome.solver else ""
     numbers = _numbers(outcome) if failure.state == "wrong" else ""
     ends = _ENDS.get(failure.state, f"ends in {failure.state}")
-    return f"{_subject(failure)} {ends}{often}{solver}{numbers}:"
+    directly = ", called without PyTorch," if outcome.check in DIRECT else ""
+    return f"{_subject(failure)}{directly} {ends}{often}{solver}{numbers}:"
 
 
 def _is_import(failure: Failure) -> bool:

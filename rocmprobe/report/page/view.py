@@ -59,6 +59,7 @@ RUNG_WORDS = {
     "gemm": "GEMM",
     "im2col": "im2col",
     "controls": "Controls",
+    "direct": "Direct calls",
     "conv": "Convolution",
     "batch-norm": "Batch norm",
     "primitives": "Primitives",

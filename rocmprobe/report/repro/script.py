@@ -17,7 +17,7 @@ from typing import Any
 
 import jinja2
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.computation import Computation, seed_of
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import FLAGS
@@ -81,6 +81,9 @@ def script(results: Results, outcome: Outcome, remarks: Sequence[str] = ()) -> s
     script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
+    if outcome.check in DIRECT:
+        reason = "ran without torch, so no torch script reproduces it"
+        raise BadInput(f"{one_line(outcome.id)}: {reason}; {driver_line(results, outcome)}")
     if uses_pytorch_kernels(setting, outcome):
         # Switch the library off, because PyTorch's own kernels compute this layer.
         setting = replace(setting, vendor_library=False)
@@ -262,7 +265,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     elif outcome.problem is None:
         why = "this check does not call MIOpen"
     else:
-        version = (torch_version(results.machine) or (99, 0)) if outcome.driver == "torch" else None
+        version = None if outcome.check in DIRECT else torch_version(results.machine) or (99, 0)
         immediate = setting.search == "immediate"
         line, why = convolution_line(problem_of(outcome), outcome.direction or "fwd", version, immediate)
     if why:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.backends.capi import LIBRARIES, Hip, LoadFailed, choose, places
+from rocmprobe.backends.direct.libraries import LIBRARIES, find_libraries
+from rocmprobe.runtimes.calls import LoadFailed
+from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.loaded import mapped
 
 ALL = ("libamdhip64.so.6", "librocblas.so.4", "libMIOpen.so.1")
@@ -22,51 +24,45 @@ def put(folder, *names):
     return folder
 
 
-def test_every_kind_of_place_in_the_loaders_order(tmp_path):
+def test_torch_s_libraries_come_first_then_every_place_in_the_loaders_order(tmp_path):
     own = put(tmp_path / "own", *ALL)
-    put(tmp_path / "opt/rocm-6.4.3/lib", *ALL)
-    put(tmp_path / "usr/lib/x86_64-linux-gnu", *ALL)
+    rocm = put(tmp_path / "opt/rocm-6.4.3/lib", *ALL)
+    distribution = put(tmp_path / "usr/lib/x86_64-linux-gnu", *ALL)
     site = put(tmp_path / "site")
     put(site / "torch", "__init__.py")
-    put(site / "torch/lib", "libamdhip64.so", "librocblas.so", "libMIOpen.so")
-    found = places({"LD_LIBRARY_PATH": f"{own}:relative"}, tmp_path, [str(site)])
-    assert [(place.origin, place.missing) for place in found] == [
-        ("environment", ()), ("rocm", ()), ("distribution", ()), ("torch", ()),
-    ]  # fmt: skip
-    assert choose(found) == found[0]
-    assert choose(found, "torch").files["libMIOpen"] == str(site / "torch/lib/libMIOpen.so")
-    assert choose(found, str(own)) == found[0]
-    assert choose(found, "elsewhere") is None
-    assert choose([]) is None
-
-
-def test_links_to_one_install_are_one_place(tmp_path):
-    put(tmp_path / "opt/rocm-6.4.3/lib", *ALL)
-    (tmp_path / "opt/rocm").symlink_to("rocm-6.4.3")
-    found = places({"ROCM_PATH": str(tmp_path / "opt/rocm")}, tmp_path, [])
-    assert [place.folder for place in found] == [str(tmp_path / "opt/rocm/lib")]
+    bundled = put(site / "torch/lib", "libamdhip64.so", "librocblas.so", "libMIOpen.so")
+    environ = {"LD_LIBRARY_PATH": f"{own}:relative"}
+    found = find_libraries(environ, tmp_path, [str(site)])
+    assert found["libMIOpen"] == str(bundled / "libMIOpen.so")
+    # A torch without libraries of its own loads those of the system.
+    for name in LIBRARIES:
+        (bundled / f"{name}.so").unlink()
+    for folder in (own, rocm, distribution):
+        assert set(find_libraries(environ, tmp_path, [str(site)]).values()) == {
+            str(folder / name) for name in ALL
+        }
+        for name in ALL:
+            (folder / name).unlink()
+    assert find_libraries(environ, tmp_path, [str(site)]) == {}
 
 
 def test_the_newest_install_comes_first(tmp_path):
     for name in ("rocm-6.4.3", "rocm-10.0.0", "rocm-6.10.0"):
         put(tmp_path / "opt" / name / "lib", *ALL)
-    found = places({}, tmp_path, [])
-    assert [place.folder.split("/")[-2] for place in found] == ["rocm-10.0.0", "rocm-6.10.0", "rocm-6.4.3"]
+    assert "rocm-10.0.0" in find_libraries({}, tmp_path, [])["libMIOpen"]
+    named = put(tmp_path / "mine/lib", *ALL)
+    assert find_libraries({"ROCM_PATH": str(tmp_path / "mine")}, tmp_path, [])["libMIOpen"] == str(
+        named / "libMIOpen.so.1"
+    )
 
 
 def test_the_newest_version_counts_and_an_incomplete_place_comes_last(tmp_path):
-    put(
-        tmp_path / "opt/rocm-6.4.3/lib",
-        "libMIOpen.so.1.0.60403",
-        "libMIOpen.so.1.0.9",
-        "libMIOpenDriver.so.7",
-    )
+    names = ("libMIOpen.so.1.0.60403", "libMIOpen.so.1.0.9", "libMIOpenDriver.so.7")
+    put(tmp_path / "opt/rocm-6.4.3/lib", *names)
+    [found] = find_libraries({}, tmp_path, []).values()
+    assert found.endswith("libMIOpen.so.1.0.60403")
     put(tmp_path / "usr/lib64", *ALL)
-    found = places({}, tmp_path, [])
-    assert found[0].missing == ("libamdhip64", "librocblas")
-    assert found[0].files["libMIOpen"].endswith("libMIOpen.so.1.0.60403")
-    assert choose(found).origin == "distribution"
-    assert choose(found, "rocm") == found[0]
+    assert "usr/lib64" in find_libraries({}, tmp_path, [])["libMIOpen"]
 
 
 def test_the_packages_beside_a_newer_torch_and_names_with_a_hash(tmp_path):
@@ -74,9 +70,9 @@ def test_the_packages_beside_a_newer_torch_and_names_with_a_hash(tmp_path):
     put(tmp_path / "torch/lib", "libMIOpen-1a2b3c4d.so.1.0")
     put(tmp_path / "_rocm_sdk_core/lib", "libamdhip64.so.7")
     put(tmp_path / "_rocm_sdk_libraries_gfx110X/lib", "librocblas.so.5", "libMIOpen.so.1")
-    [place] = places({}, tmp_path / "empty", [str(tmp_path)])
-    assert place.missing == ()
-    assert place.files["libMIOpen"].endswith("torch/lib/libMIOpen-1a2b3c4d.so.1.0")
+    found = find_libraries({}, tmp_path / "empty", [str(tmp_path)])
+    assert set(found) == set(LIBRARIES)
+    assert found["libMIOpen"].endswith("torch/lib/libMIOpen-1a2b3c4d.so.1.0")
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path):
@@ -84,7 +80,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path):
     loop.parent.mkdir()
     loop.symlink_to("rocm")
     put(tmp_path / "usr", "lib")
-    assert places({"LD_LIBRARY_PATH": "/nowhere:\0:"}, tmp_path, []) == []
+    assert find_libraries({"LD_LIBRARY_PATH": "/nowhere:\0:"}, tmp_path, []) == {}
 
 
 def test_the_mapped_files(tmp_path):
@@ -126,6 +122,6 @@ def test_a_file_that_does_not_load(tmp_path, content):
 
 
 def test_neither_torch_nor_numpy_comes_along():
-    program = "import sys, rocmprobe.backends.capi, rocmprobe.backends.capi.reference; "
+    program = "import sys, rocmprobe.worker.main, rocmprobe.worker.direct_driver; "
     program += "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

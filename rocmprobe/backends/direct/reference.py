@@ -9,11 +9,9 @@ import math
 import random
 import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import prod
-from operator import mul
 
 from rocmprobe.geometry import geometry
 from rocmprobe.kernels.exact import convolved
@@ -81,72 +79,6 @@ def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float
     ]
 
 
-def moments(shape: Sequence[int], x: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the mean and the biased variance of each channel."""
-    means, variances = [], []
-    for places in _channels(shape):
-        mean = math.fsum(x[at] for at in places) / len(places)
-        means.append(mean)
-        variances.append(math.fsum((x[at] - mean) ** 2 for at in places) / len(places))
-    return means, variances
-
-
-def batch_norm(
-    shape: Sequence[int],
-    x: Sequence[float],
-    scale: Sequence[float],
-    bias: Sequence[float],
-    mean: Sequence[float],
-    variance: Sequence[float],
-    epsilon: float = 1e-5,
-) -> list[float]:
-    """Return the batch norm of x (N, C, ...) with the given mean and variance."""
-    result = [0.0] * len(x)
-    for channel, places in enumerate(_channels(shape)):
-        factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
-        for at in places:
-            result[at] = (x[at] - mean[channel]) * factor + bias[channel]
-    return result
-
-
-def batch_norm_backward(
-    shape: Sequence[int],
-    x: Sequence[float],
-    dy: Sequence[float],
-    scale: Sequence[float],
-    mean: Sequence[float],
-    variance: Sequence[float],
-    epsilon: float = 1e-5,
-) -> dict[str, list[float]]:
-    """Return the gradients ``input gradient``, ``weight gradient`` and ``bias gradient`` of batch norm in
-    training (Ioffe and Szegedy, 2015)."""
-    dx, dscale, dbias = [0.0] * len(x), [], []
-    for channel, places in enumerate(_channels(shape)):
-        inverse = 1 / math.sqrt(variance[channel] + epsilon)
-        normed = [(x[at] - mean[channel]) * inverse for at in places]
-        dbias.append(math.fsum(dy[at] for at in places))
-        dscale.append(math.fsum(dy[at] * value for at, value in zip(places, normed)))
-        for at, value in zip(places, normed):
-            centred = dy[at] - (dbias[-1] + value * dscale[-1]) / len(places)
-            dx[at] = scale[channel] * inverse * centred
-    return {"input gradient": dx, "weight gradient": dscale, "bias gradient": dbias}
-
-
-def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the sum of each channel."""
-    return [math.fsum(values[at] for at in places) for places in _channels(shape)]
-
-
-def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
-    batch, channels, positions = shape[0], shape[1], prod(shape[2:])
-    for channel in range(channels):
-        yield [
-            (image * channels + channel) * positions + position
-            for image in range(batch)
-            for position in range(positions)
-        ]
-
-
 def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
     """Return the errors of ``result`` against a finite ``reference`` of the same length."""
     pairs = [(value, right) for value, right in zip(result, reference) if math.isfinite(value)]
@@ -163,40 +95,6 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
         non_finite=len(reference) - len(pairs),
         constant=len({value for value, _ in pairs}) == 1 and len(set(reference)) > 1,
     )
-
-
-def scattered(
-    values: Sequence[float], shape: Sequence[int], strides: Sequence[int], filler: float
-) -> list[float]:
-    """Return the memory of a tensor with ``strides`` (in elements) and ``filler`` in the gaps."""
-    memory = [filler] * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides)))
-    for value, index in zip(values, product(*map(range, shape))):
-        memory[sum(map(mul, index, strides))] = value
-    return memory
-
-
-def broadcast(values: Sequence[float], shape: Sequence[int], to: Sequence[int]) -> list[float]:
-    """Broadcast a tensor from ``shape`` to the shape ``to``."""
-    strides = [0 if size == 1 else prod(shape[axis + 1 :]) for axis, size in enumerate(shape)]
-    return [values[sum(map(mul, index, strides))] for index in product(*map(range, to))]
-
-
-def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """Convert a tensor of ``shape`` (N, C, ...) to channels-last order."""
-    batch, channels, positions = shape[0], shape[1], prod(shape[2:])
-    return [
-        values[(image * channels + channel) * positions + position]
-        for image, position, channel in product(range(batch), range(positions), range(channels))
-    ]
-
-
-def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """Convert a tensor of ``shape`` (N, C, ...) from channels-last order."""
-    batch, channels, positions = shape[0], shape[1], prod(shape[2:])
-    return [
-        values[(image * positions + position) * channels + channel]
-        for image, channel, position in product(range(batch), range(channels), range(positions))
-    ]
 
 
 def decode(content: bytes, dtype: str) -> list[float]:

@@ -13,6 +13,5 @@ def stand_in(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def old_stand_in(tmp_path_factory):
-    """No Find 2.0 and the old properties, as before ROCm 5.4; no immediate mode."""
-    flags = ("-DOLD_PROPERTIES", "-DWITHOUT_FIND2", "-DWITHOUT_IMMEDIATE")
-    return build(tmp_path_factory.mktemp("old-stand-in"), *flags)
+    """The layout of the properties before ROCm 6."""
+    return build(tmp_path_factory.mktemp("old-stand-in"), "-DOLD_PROPERTIES")

@@ -6,17 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.backends.capi.reference import (
-    batch_norm,
-    batch_norm_backward,
-    channels_first,
-    channels_last,
+from rocmprobe.backends.direct.reference import (
     convolve,
     decode,
     errors,
     integers,
     matrix_product,
-    moments,
     operands,
     plain,
 )
@@ -58,22 +53,6 @@ def test_a_convolution_by_hand():
     assert convolve(problem, "fwd", {"x": x, "w": w}) == [1000, 2100, 200, 3010, 4321, 402, 30, 43, 4]
     with pytest.raises(ValueError, match="transposed"):
         convolve(parse_problem("conv_transpose2d-fp32-n1-c1-i2x2-k1-f2x2"), "fwd", {"x": x, "w": w})
-
-
-def test_batch_norm_is_pytorchs():
-    torch = pytest.importorskip("torch")
-    shape = (2, 3, 4, 5)
-    x, dy, scale, bias = integers(120, 4, seed=3), integers(120, 4, seed=4), [1, 2, -1], [0, 1, 2]
-    tensors = [torch.tensor(values, dtype=torch.float64, requires_grad=True) for values in (x, scale, bias)]
-    mean, variance = moments(shape, x)
-    expected = torch.nn.functional.batch_norm(
-        tensors[0].view(shape), None, None, tensors[1], tensors[2], training=True
-    )
-    assert batch_norm(shape, x, scale, bias, mean, variance) == pytest.approx(expected.flatten().tolist())
-    wanted = torch.autograd.grad(expected, tensors, torch.tensor(dy, dtype=torch.float64).view(shape))
-    gradients = batch_norm_backward(shape, x, dy, scale, mean, variance)
-    for values, right in zip(gradients.values(), wanted):
-        assert values == pytest.approx(right.flatten().tolist(), abs=1e-12)
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
@@ -133,9 +112,3 @@ def test_errors_of_a_result():
     assert (measured.rms_range, measured.max_ratio) == (1 / 5, 2 / 3)
     assert (measured.max_result, measured.max_reference) == (5, 3)
     assert errors([], []).max_ratio == 0
-
-
-def test_channels_last_and_back():
-    values = list(range(24))
-    assert channels_last(values, (1, 2, 3, 4))[:4] == [0, 12, 1, 13]
-    assert channels_first(channels_last(values, (2, 3, 4)), (2, 3, 4)) == values

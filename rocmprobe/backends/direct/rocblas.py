@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional
 
-from rocmprobe.runtimes.calls import INT, POINTER, SIZE, Observer, SharedLibrary
+from rocmprobe.runtimes.calls import INT, POINTER, Observer, SharedLibrary
 from rocmprobe.runtimes.memory import Buffer
 
 STATUS_NAMES = (
@@ -23,8 +23,6 @@ STATUS_NAMES = (
 _GEMM = (POINTER, INT, INT, INT, INT, INT, POINTER, POINTER, INT, POINTER, INT, POINTER, POINTER, INT)
 _SIGNATURES = {
     "rocblas_create_handle": (POINTER,),
-    "rocblas_destroy_handle": (POINTER,),
-    "rocblas_get_version_string": (POINTER, SIZE),
     "rocblas_sgemm": _GEMM,
     "rocblas_dgemm": _GEMM,
     "rocblas_gemm_ex": (
@@ -49,7 +47,7 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 
 
 class Rocblas:
-    """rocBLAS with one handle.
+    """rocBLAS with one handle on the current device.
 
     A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
     raises LoadFailed.
@@ -58,19 +56,7 @@ class Rocblas:
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
         self.library = SharedLibrary(path, _SIGNATURES, _status_name, observe)
         self.handle = ctypes.c_void_p()
-
-    def create(self) -> None:
-        """Create the handle on the current device."""
         self.library.call("rocblas_create_handle", ctypes.byref(self.handle))
-
-    def destroy(self) -> None:
-        self.library.call("rocblas_destroy_handle", self.handle)
-        self.handle = ctypes.c_void_p()
-
-    def version(self) -> str:
-        text = ctypes.create_string_buffer(256)
-        self.library.call("rocblas_get_version_string", text, len(text))
-        return text.value.decode("ascii", "replace")
 
     def gemm(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
         """Compute c (m, n) = a (m, k) times b (k, n), all row-major."""

@@ -1,0 +1,127 @@
+"""Findings from calls of MIOpen and rocBLAS without PyTorch.
+
+They show if PyTorch or the library is at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Optional
+
+from rocmprobe.judge.assessment import dtypes, failed, quoted
+from rocmprobe.judge.blame import blamed, library_layer
+from rocmprobe.model.results import Finding, Outcome, Results
+
+#: (library, check that uses the same library through PyTorch), keyed by check.
+_CHECKS = {"rocblas-direct": ("rocBLAS", "gemm"), "miopen-direct": ("MIOpen", "convolution")}
+#: The check that explains a finding, keyed by the finding's id.
+_EXPLAINED = {"rung-gemm": "rocblas-direct", "native-convolution": "miopen-direct"}
+
+#: (outcome without PyTorch, outcome of the same case in PyTorch or None).
+_Pair = tuple[Outcome, Optional[Outcome]]
+
+
+def direct(results: Results) -> Iterator[Finding]:
+    """Yield a finding for each library whose result without PyTorch differs from the result in PyTorch.
+
+    Also yield a finding if a library fails without PyTorch, and there is no result in PyTorch.
+    """
+    for check in _CHECKS:
+        finding = _finding(results, check, _pairs(results, check))
+        if finding:
+            yield finding
+
+
+def _pairs(results: Results, check: str) -> list[_Pair]:
+    def case(outcome: Outcome) -> tuple[object, ...]:
+        return outcome.device, outcome.problem, outcome.dtype, outcome.direction
+
+    _, same = _CHECKS[check]
+    in_torch = {
+        case(each): each for each in results.outcomes if (each.check, each.setting) == (same, "default")
+    }
+    return [(each, in_torch.get(case(each))) for each in results.outcomes if each.check == check]
+
+
+def _finding(results: Results, check: str, pairs: list[_Pair]) -> Optional[Finding]:
+    name, same = _CHECKS[check]
+    broken = failed(ours for ours, _ in pairs)
+    if not broken:
+        stopped = tuple(theirs for ours, theirs in pairs if ours.works and theirs and _stopped(theirs))
+        if not stopped:
+            return None
+        works = [ours for ours, theirs in pairs if ours.works and theirs in stopped]
+        return Finding(
+            check, "error", blamed(results, stopped, "torch-build")[0], "torch-build",
+            f"{name} computes correctly without PyTorch, but {same} in PyTorch fails or cannot run",
+            (*quoted(stopped, 2), *quoted(works, 2)),
+            "Look at PyTorch's build or its bundled libraries: `rocmprobe install` prints the commands that "
+            "install another build for this GPU.",
+        )  # fmt: skip
+    in_torch = tuple(theirs for ours, theirs in pairs if ours.fails and theirs)
+    if failed(in_torch):
+        return None  # The finding about the failure in PyTorch says so.
+    if any(each.works for each in in_torch):
+        return Finding(
+            check, "info", "unknown", "rocmprobe",
+            f"{name} fails when rocmprobe calls it directly, and works in PyTorch", quoted(broken),
+            "For programs that use PyTorch, the result in PyTorch counts.",
+        )  # fmt: skip
+    layer = library_layer(results, broken) if name == "MIOpen" else "rocblas"
+    return Finding(
+        check, "error", *blamed(results, broken, layer), f"{name} fails without PyTorch: {name}'s own fault",
+        (*quoted(broken), *_commands(broken)),
+        f"Attach this report to a bug report for {name}. Another torch helps only if it has another {name}.",
+    )  # fmt: skip
+
+
+def without_torch(results: Results) -> bool:
+    """Return True if the run could only call the libraries directly, because there is no torch."""
+    only = all(outcome.check in _CHECKS for outcome in results.outcomes)
+    return only and results.machine.value("torch.kind") is None
+
+
+def sentence(results: Results) -> str:
+    """Return a sentence that says which libraries work without PyTorch."""
+    states: dict[str, list[str]] = {}
+    for check, (name, _) in _CHECKS.items():
+        mine = [outcome for outcome in results.outcomes if outcome.check == check]
+        if failed(mine) or any(outcome.works for outcome in mine):
+            states.setdefault("fail" if failed(mine) else "work", []).append(name)
+    found = [f"{' and '.join(names)} {word}{'s'[len(names) - 1 :]}" for word, names in states.items()]
+    return f"Without PyTorch, {' and '.join(found) or 'nothing could be tested'}."
+
+
+def _stopped(outcome: Outcome) -> bool:
+    """Return True if the case failed, or did not run because a simpler check failed."""
+    return outcome.fails or (outcome.state == "blocked" and str(outcome.cause).startswith("rung:"))
+
+
+def _commands(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
+    """Return the first MIOpenDriver command line in the evidence, as a tuple of at most one line."""
+    lines = [line for outcome in outcomes for line in outcome.evidence if "MIOpenDriver" in line]
+    return tuple(lines[:1])
+
+
+def with_direct_calls(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
+    """Yield ``findings``. If convolution or GEMM fails, add the result without PyTorch to the evidence."""
+    for finding in findings:
+        check = _EXPLAINED.get(finding.id)
+        note = _note(results, check) if check else ()
+        yield replace(finding, evidence=(*finding.evidence, *note)) if note else finding
+
+
+def _note(results: Results, check: str) -> tuple[str, ...]:
+    name, same = _CHECKS[check]
+    dtype = next(iter(dtypes(results)), "") if same == "convolution" else "float32"
+    asked = [ours for ours, theirs in _pairs(results, check) if theirs and theirs.fails]
+    asked = [ours for ours in asked if ours.dtype == dtype]
+    broken = failed(asked)
+    if broken:
+        says = f"{name} fails without PyTorch, too: {name}'s own fault"
+        return (says, *quoted(broken, 1), *_commands(broken))
+    if asked and all(ours.works for ours in asked):
+        says = f"{name} computes this correctly without PyTorch"
+        return (f"{says}: look at PyTorch's build or its bundled libraries",)
+    return ()

@@ -1,0 +1,115 @@
+"""What the results without PyTorch say about failures in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Union
+
+import pytest
+from synthetic import FP32, STATUS, everywhere, natively, run
+
+from rocmprobe.checks import CHECKS
+from rocmprobe.judge.changes import regressions
+from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import DIRECTIONS, Finding, Machine, Outcome, Results
+
+COMMAND = "MIOpenDriver conv -n 2 -c 16"
+FAILED = {**STATUS, "evidence": ("miopenConvolutionForward: miopenStatusUnknownError (7)", COMMAND)}
+
+
+def direct(check: str, state: Union[str, Mapping[str, Any]] = "pass", direction: str = "fwd") -> Outcome:
+    what = {"problem": FP32, "direction": direction} if check == "miopen-direct" else {}
+    fields = {"state": state} if isinstance(state, str) else dict(state)
+    name = f"cuda:0/torch/default/{check}/{FP32 if what else 'float32'}{what and f'/{direction}'}"
+    return Outcome(name, "cuda:0", "torch", "default", check, CHECKS[check].rung, **{**what, **fields})
+
+
+def found(results: Results, *outcomes: Outcome) -> dict[str, Finding]:
+    whole = Results(**{**vars(results), "outcomes": (*results.outcomes, *outcomes)})
+    return {finding.id: finding for finding in diagnose(whole)}
+
+
+def test_where_both_fail_it_is_the_library_s_own_fault() -> None:
+    asked = [direct("miopen-direct", FAILED, direction) for direction in DIRECTIONS]
+    ids = found(run(natively(STATUS)), *asked)
+    assert "miopen-direct" not in ids
+    evidence = ids["native-convolution"].evidence
+    assert evidence[-3:] == (
+        "MIOpen fails without PyTorch, too: MIOpen's own fault",
+        f"{asked[0].id}: error, {FAILED['evidence'][0]}",
+        COMMAND,
+    )
+
+
+def test_what_fails_in_pytorch_alone_is_not_the_library_s_fault() -> None:
+    asked = [direct("miopen-direct", "pass", direction) for direction in DIRECTIONS]
+    ids = found(run(natively(STATUS)), *asked)
+    assert ids["native-convolution"].evidence[-1] == (
+        "MIOpen computes this correctly without PyTorch: look at PyTorch's build or its bundled libraries"
+    )
+    finding = ids["miopen-direct"]
+    assert (finding.severity, finding.layer) == ("error", "torch-build")
+    assert "MIOpen computes correctly without PyTorch, but convolution in PyTorch" in finding.title
+    assert "rocmprobe install" in finding.advice
+
+
+def test_what_pytorch_could_not_run_counts_if_a_lower_check_fails() -> None:
+    blocked = {
+        "*/convolution/*": {"state": "blocked", "cause": "rung:elementwise"},
+        "default/elementwise/*": "error",
+    }
+    ids = found(run(blocked), direct("miopen-direct"))
+    assert ids["miopen-direct"].layer == "torch-build"
+    wedged = {"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}}
+    assert "miopen-direct" not in found(run(wedged), direct("miopen-direct"))
+
+
+def test_a_gemm_that_fails_without_pytorch_is_rocblas_s_fault() -> None:
+    ids = found(run({"default/gemm/float32": "wrong"}), direct("rocblas-direct", "wrong"))
+    assert "rocBLAS fails without PyTorch, too: rocBLAS's own fault" in ids["rung-gemm"].evidence
+
+
+def test_what_fails_without_pytorch_alone_is_no_fault_to_act_on() -> None:
+    ids = found(run(), direct("miopen-direct", FAILED))
+    assert ids["miopen-direct"].severity == "info"
+    assert "works in PyTorch" in ids["miopen-direct"].title
+
+
+def test_where_nothing_ran_in_pytorch_the_library_s_failure_is_the_finding() -> None:
+    alone = Results(**{**vars(run()), "outcomes": ()})
+    finding = found(alone, direct("miopen-direct", FAILED))["miopen-direct"]
+    assert (finding.severity, finding.layer) == ("error", "miopen-find")
+    assert finding.title == "MIOpen fails without PyTorch: MIOpen's own fault"
+    assert finding.evidence[-1] == COMMAND
+
+
+@pytest.mark.parametrize("changes", [{}, natively(STATUS), everywhere(STATUS)])
+@pytest.mark.parametrize("state", ["pass", "error", "n/a", "hang"])
+def test_the_verdict_does_not_depend_on_it(changes: Mapping[str, Any], state: str) -> None:
+    results = run(changes)
+    outcomes = (direct("rocblas-direct", state), direct("miopen-direct", state))
+    with_it = Results(**{**vars(results), "outcomes": (*results.outcomes, *outcomes)})
+    before, after = recommend(results), recommend(with_it)
+    assert (before.verdict, before.sentence, before.configuration) == (
+        after.verdict, after.sentence, after.configuration,
+    )  # fmt: skip
+    assert {each.id for each in regressions(results)} == {each.id for each in regressions(with_it)}
+
+
+@pytest.mark.parametrize(
+    ("rocblas", "miopen", "says"),
+    [
+        ("pass", "pass", "Without PyTorch, rocBLAS and MIOpen work."),
+        ("pass", "crash", "Without PyTorch, rocBLAS works and MIOpen fails."),
+        ("n/a", "pass", "Without PyTorch, MIOpen works."),
+        ("n/a", "n/a", "Without PyTorch, nothing could be tested."),
+    ],
+)
+def test_without_torch_the_way_to_install_one_is_the_answer(rocblas: str, miopen: str, says: str) -> None:
+    results = run()
+    machine = Machine(results.machine.gpus)
+    outcomes = (direct("rocblas-direct", rocblas), direct("miopen-direct", miopen))
+    told = recommend(Results(**{**vars(results), "outcomes": outcomes, "machine": machine}))
+    assert (told.verdict, told.configuration.command) == ("gpu-not-tested", "rocmprobe install")
+    assert told.sentence.endswith(f"this Python has no torch. {says}")
