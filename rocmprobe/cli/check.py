@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Optional
@@ -13,13 +12,12 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import exit_code_command, needs_linux
-from rocmprobe.judge.check_verdict import CONVENTIONS, exit_code, make_verdict
+from rocmprobe.judge.check_verdict import exit_code, make_verdict
 from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
-#: Maximum seconds after the budget until the process exits. Writing the metrics can hang on a network file
-#: system.
+#: Maximum seconds after the budget until the process exits. Printing hangs while nobody reads the output.
 _OVER = 0.5
 #: PATH if the environment has none, as under service managers and Slurm. Compilers are found through PATH.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"
@@ -35,17 +33,12 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON object, not one line of text (docs/ci.md)."
 )
-@click.option("--exit-codes", "convention", type=click.Choice(CONVENTIONS), default="own",
-              show_default=True, help="The program that reads the exit code (docs/ci.md).")  # fmt: skip
-@click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Also write Prometheus text, for node exporter's textfile collector.")  # fmt: skip
 @click.option("--simulate", default="", metavar="MACHINE",
               help="A simulated machine (rocmprobe list machines), or its TOML file.")  # fmt: skip
 @exit_code_command
 def check_command(
-    results: Optional[Path], budget: float, device: str, setting: str, as_json: bool, convention: str,
-    metrics: Optional[Path], simulate: str,
-) -> int:  # fmt: skip
+    results: Optional[Path], budget: float, device: str, setting: str, as_json: bool, simulate: str
+) -> int:
     """Check in one line and 50 seconds that the configuration works.
 
     The line begins with one of five words: `ok`, `problem`, `unknown`, `busy`, or `nothing` (no such device).
@@ -56,7 +49,6 @@ def check_command(
     Examples:
       rocmprobe check
       rocmprobe check reports/latest --budget 20 --json
-      rocmprobe check --exit-codes nagios --metrics /var/lib/node_exporter/rocmprobe.prom
     """
     missing = needs_linux("check")
     if missing:
@@ -76,7 +68,7 @@ def check_command(
         print_stderr(progress.over["usage"])
         return USAGE
     verdict = make_verdict(progress, budget, started)
-    code = exit_code(verdict, convention)
+    code = exit_code(verdict)
     watchdog.limit(_OVER, code)
     if as_json:
         say_json(verdict.as_json())
@@ -85,13 +77,6 @@ def check_command(
     sys.stdout.flush()
     if progress.over.get("traceback"):
         print_stderr_lines(progress.over["traceback"].rstrip("\n"))
-    if metrics:
-        from rocmprobe.report.metrics import text, write
-
-        try:
-            write(text(verdict, time.time()), metrics)
-        except OSError as error:
-            print_stderr(f"--metrics {metrics}: cannot be written ({error.strerror})")
     if progress.ended == "signal":
         watchdog.end()
     signal.setitimer(signal.ITIMER_REAL, 0)

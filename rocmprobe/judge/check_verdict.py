@@ -12,9 +12,6 @@ from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.states import state_of, works
 from rocmprobe.text.plain_text import one_line
 
-STATES = ("ok", "problem", "unknown", "busy", "nothing")
-REASONS = ("hang", "crash", "wrong", "error", "time", "busy", "no-device", "no-torch", "internal")
-CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 #: Maximum length of ``Verdict.verdict`` in characters.
 _LONGEST = 300
 #: A first call counts as hanging if it takes longer than 3 times its duration in the results, plus 5 seconds.
@@ -82,7 +79,9 @@ class CheckProgress:
 class Verdict:
     """The result of a check, as ``check --json`` prints it.
 
-    ``wedged`` (True if a process could not be killed) is not printed.
+    ``wedged`` (True if a process could not be killed) is not printed. ``state`` is "ok", "problem",
+    "unknown", "busy" or "nothing". ``reason`` is "hang", "crash", "wrong", "error", "time", "busy",
+    "no-device", "no-torch", "internal" or None.
     """
 
     state: str
@@ -130,22 +129,13 @@ def make_verdict(progress: CheckProgress, budget: float, started: str) -> Verdic
     )  # fmt: skip
 
 
-def exit_code(verdict: Verdict, convention: str) -> int:
-    """Return the exit code of a verdict in a convention of ``CONVENTIONS``, e.g. "nagios"."""
-    state, reason = verdict.state, verdict.reason
-    if convention == "npd":
-        return {"problem": 1, "unknown": 2}.get(state, 0)
-    if convention == "autopkgtest":
-        return {"ok": 0, "problem": 1}.get(state, 77)
-    if convention == "nagios":
-        if state == "busy" or (state == "unknown" and reason == "time"):
-            return 1
-        return {"ok": 0, "problem": 2}.get(state, 3)
+def exit_code(verdict: Verdict) -> int:
+    """Return the exit code of a verdict."""
     if verdict.wedged:
         return WEDGED
-    if reason == "internal":
+    if verdict.reason == "internal":
         return INTERNAL
-    return {"ok": OK, "problem": FINDINGS, "nothing": NOTHING}.get(state, UNKNOWN)
+    return {"ok": OK, "problem": FINDINGS, "nothing": NOTHING}.get(verdict.state, UNKNOWN)
 
 
 def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, TypeVar, cast
@@ -169,22 +169,15 @@ def results_document(results: Results) -> bytes:
 
 
 def write_atomically(content: bytes, path: Path) -> None:
-    """Write ``content`` to ``path`` atomically. Raise OSError with the path if writing fails."""
-    with replace_atomically(path) as temporary:
-        temporary.write_bytes(content)
+    """Write ``content`` to ``path`` atomically. Raise OSError with the path if writing fails.
 
-
-@contextmanager
-def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, whose file replaces ``path`` if the ``with`` block succeeds.
-
-    If ``path`` is a device or a pipe, yield ``path`` itself. Raise OSError with the path if writing fails.
+    If ``path`` is a device or a pipe, write to ``path`` itself.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))
     temporary = path if in_place else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
+        temporary.write_bytes(content)
         if not in_place:
             temporary.replace(target)
     except OSError as error:

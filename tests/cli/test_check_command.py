@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,10 +22,9 @@ from stand_in_libraries import python_without_torch
 from rocmprobe.engine.check import cases_of, setting_of
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
-from rocmprobe.judge.check_verdict import CONVENTIONS, CheckProgress, Verdict, exit_code, make_verdict
+from rocmprobe.judge.check_verdict import CheckProgress, Verdict, exit_code, make_verdict
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import read_results, write_results
-from rocmprobe.report.metrics import text, write
 
 KEYS = {
     "state", "verdict", "setting", "device", "gpu", "native_isa", "effective_isa", "reason", "failed",
@@ -91,10 +89,9 @@ def command_line(pid: int) -> bytes:
 
 def test_a_healthy_machine_is_ok_in_an_empty_environment(tmp_path: Path) -> None:
     """As Slurm starts a health check: no PATH, no HOME, a folder that takes no file, and a full TMPDIR."""
-    metrics = tmp_path / "rocmprobe.prom"
     ended = subprocess.run(
-        [sys.executable, "-m", "rocmprobe", "check", "--json", "--simulate", machine(tmp_path), "--metrics",
-         metrics], cwd="/proc", env={"SLURMD_NODENAME": "n1", "PYTHONPATH": str(CHECKOUT), "TMPDIR": "/proc"},
+        [sys.executable, "-m", "rocmprobe", "check", "--json", "--simulate", machine(tmp_path)],
+        cwd="/proc", env={"SLURMD_NODENAME": "n1", "PYTHONPATH": str(CHECKOUT), "TMPDIR": "/proc"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -115,14 +112,7 @@ def test_a_healthy_machine_is_ok_in_an_empty_environment(tmp_path: Path) -> None
     assert ("convolution", "bwd-weights") in asked
     assert asked[-1] == ("batch-norm", None)
     assert {each["dtype"] for each in answer["checked"]} == {"float32"}
-    assert 'rocmprobe_check_state{state="ok"} 1\n' in metrics.read_text()
-    assert metrics.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in tmp_path.glob(".*")] == []
-    if shutil.which("promtool"):
-        checked = subprocess.run(
-            ["promtool", "check", "metrics"], stdin=metrics.open(), capture_output=True, check=False
-        )
-        assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 @pytest.mark.thorough
@@ -169,8 +159,6 @@ def test_a_device_that_is_held_is_busy() -> None:
     assert (answer["state"], answer["reason"], answer["code"]) == ("busy", "busy", 6)
     assert f"pid {os.getpid()} (rocmprobe run, /runs/one) uses cpu" in answer["verdict"]
     assert answer["checked"] == []
-    ended = cli("check", "--device", "cpu", "--exit-codes", "npd")
-    assert (ended.returncode, ended.stdout[:5]) == (0, "busy:")
 
 
 def test_no_such_device_is_nothing() -> None:
@@ -211,16 +199,15 @@ def _no_room() -> None:
 
 
 def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
-    metrics = tmp_path / "rocmprobe.prom"
     ended = subprocess.run(
-        [sys.executable, "-m", "rocmprobe", "check", "--device", "cpu", "--metrics", metrics],
+        [sys.executable, "-m", "rocmprobe", "check", "--device", "cpu"],
         # Python would cut the files of its bytecode, too, and no later process could import them.
         env=environment({"PYTHONDONTWRITEBYTECODE": "1"}),
         capture_output=True, text=True, timeout=300, check=False, preexec_fn=_no_room,
     )  # fmt: skip
     assert ended.returncode == 6
     assert ended.stdout.startswith("unknown: no room for temporary files: File too large in ")
-    assert ended.stderr == f"rocmprobe: --metrics {metrics}: cannot be written (File too large)\n"
+    assert ended.stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == ["locks"]
 
 
@@ -235,7 +222,7 @@ def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[object], words: str) -> None:
-    ended = cli("check", *arguments, "--exit-codes", "nagios")
+    ended = cli("check", *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert words in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -360,22 +347,22 @@ def verdict(*answers: dict[str, Any], ended: str = "over", **changes: Any) -> Ve
 
 
 STATES = {
-    "ok": (verdict(answered()), (0, 0, 0, 0)),
-    "problem": (verdict(answered("wrong")), (1, 1, 1, 2)),
-    "wedged": (verdict(answered("hang"), unkillable=True), (4, 1, 1, 2)),
-    "nothing": (verdict(over={"state": "nothing", "reason": "no-device", "text": "."}), (3, 0, 77, 3)),
-    "busy": (verdict(over={"state": "busy", "reason": "busy", "text": "."}), (6, 0, 77, 1)),
-    "out of time": (verdict(ended="time", running=CONVOLUTION), (6, 2, 77, 1)),
-    "no torch": (verdict(over={"state": "unknown", "reason": "no-torch", "text": "."}), (6, 2, 77, 3)),
-    "own fault": (verdict(answered("probe-error")), (5, 2, 77, 3)),
-    "died": (verdict(ended="died"), (5, 2, 77, 3)),
+    "ok": (verdict(answered()), 0),
+    "problem": (verdict(answered("wrong")), 1),
+    "wedged": (verdict(answered("hang"), unkillable=True), 4),
+    "nothing": (verdict(over={"state": "nothing", "reason": "no-device", "text": "."}), 3),
+    "busy": (verdict(over={"state": "busy", "reason": "busy", "text": "."}), 6),
+    "out of time": (verdict(ended="time", running=CONVOLUTION), 6),
+    "no torch": (verdict(over={"state": "unknown", "reason": "no-torch", "text": "."}), 6),
+    "own fault": (verdict(answered("probe-error")), 5),
+    "died": (verdict(ended="died"), 5),
 }
 
 
 @pytest.mark.parametrize("case", STATES)
-def test_exit_codes_of_each_convention(case: str) -> None:
-    given, codes = STATES[case]
-    assert tuple(exit_code(given, convention) for convention in CONVENTIONS) == codes
+def test_the_exit_code_of_each_state(case: str) -> None:
+    given, code = STATES[case]
+    assert exit_code(given) == code
 
 
 @pytest.mark.parametrize(
@@ -411,7 +398,7 @@ def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
 @pytest.mark.parametrize(("state", "cause"), [("crash", "oom-kill"), ("error", "out-of-memory")])
 def test_memory_that_others_have_is_no_problem_of_the_machine(state: str, cause: str) -> None:
     given = verdict(answered(state, cause=cause))
-    assert (given.state, given.reason, exit_code(given, "own")) == ("unknown", "error", 6)
+    assert (given.state, given.reason, exit_code(given)) == ("unknown", "error", 6)
 
 
 def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
@@ -428,17 +415,6 @@ def test_the_line_is_short_ascii_and_harmless() -> None:
     assert given.verdict.isprintable()
     assert "##[" not in given.verdict
     assert len(given.verdict) <= 300
-
-
-def test_labels_of_metrics_are_escaped() -> None:
-    given = verdict(answered("pass", check='a"b\\c\nd'))
-    assert 'check="a\\"b\\\\c\\nd"' in text(given, 0.0)
-
-
-def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> None:
-    (tmp_path / ".now.prom.4194999.tmp").write_text("half")
-    write("whole\n", tmp_path / "now.prom")
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["now.prom"]
 
 
 # Every machine.
