@@ -10,13 +10,12 @@ from statistics import fmean, geometric_mean
 from typing import Any, Optional
 
 from rocmprobe.judge.changes import changes, unexplained_losses
-from rocmprobe.judge.noise import ERRORS, SAME_TIME, change, drift
+from rocmprobe.judge.noise import ERRORS, SAME_TIME, change, drift, yardsticks
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import describe_gpus, different_machines, observed_state, states
 from rocmprobe.model.changes import LOST, REGRESSION, Change
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Outcome, Results
-from rocmprobe.model.roofline import measure_roof
 
 #: Facts with the versions of a run's software. The first known fact is the version.
 _VERSIONS: Mapping[str, tuple[FactName, ...]] = {
@@ -136,7 +135,7 @@ def _speed_change(pairs: _Pairs) -> Optional[float]:
     found: dict[str, list[float]] = {}
     for old, new in pairs:
         factor = drift(old.timings, new.timings)
-        if measure_roof(old.timings) and measure_roof(new.timings) and math.isfinite(factor):
+        if yardsticks(old.timings) and yardsticks(new.timings) and math.isfinite(factor):
             found.setdefault(old.setting, []).append(factor)
     return max(map(geometric_mean, found.values()), default=None)
 

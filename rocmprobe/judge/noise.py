@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.model.roofline import measure_roof
-
 #: Times that differ by at most this factor count as equal.
 SAME_TIME = 1.1
 #: Standard error of a median of N normally distributed times, as a fraction of (p90 - p10) / sqrt(N). With
@@ -90,9 +88,33 @@ def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:
     return Ratio(own.median / other.median, own.p10 / other.p90 / drift, own.p90 / other.p10 * drift)
 
 
+@dataclass(frozen=True)
+class Yardsticks:
+    """Operations per second of a matrix product, and bytes per second of a copy."""
+
+    flops: float
+    bytes: float
+
+
+def yardsticks(timings: Mapping[str, Any]) -> Optional[Yardsticks]:
+    """Return the device's rates, or None if ``timings`` lacks a measurement.
+
+    ``timings`` has the seconds ``gemm`` and ``copy``, and the amounts ``gemm_flops`` and ``copy_bytes``.
+    """
+    flops = _rate(timings.get("gemm_flops"), timings.get("gemm"))
+    moved = _rate(timings.get("copy_bytes"), timings.get("copy"))
+    return Yardsticks(flops, moved) if flops and moved else None
+
+
+def _rate(amount: Any, seconds: Any) -> Optional[float]:
+    # Times and amounts of a file can be too large for a float, or not be numbers.
+    numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
+    return amount / seconds if numbers else None
+
+
 def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """Return the factor, 1 or more, by which the speed of a matrix product or a copy changed."""
-    first, second = measure_roof(own), measure_roof(other)
+    first, second = yardsticks(own), yardsticks(other)
     if first is None or second is None:
         return 1.0
     rates = ((first.flops, second.flops), (first.bytes, second.bytes))

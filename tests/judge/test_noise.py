@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from rows import every_row
 from synthetic import blocked_by_convolution, natively, run
 
-from rocmprobe.judge.noise import SAME_TIME, Seconds, drift, ratio, seconds
+from rocmprobe.judge.noise import SAME_TIME, Seconds, Yardsticks, drift, ratio, seconds, yardsticks
 from rocmprobe.judge.recommendation.recommend import recommend
 
 OPPOSITE = {"shorter": "longer", "longer": "shorter", "same": "same", "too noisy": "too noisy"}
@@ -75,3 +77,11 @@ def test_drift_and_the_cost():
     assert "0.10x of vendor-off" in recommend(run(dead, seconds=clear)).cost
     noisy = dict.fromkeys(("vendor-off", "bypass", "bypass+vendor-off"), (0.5, 0.9, 1.5))
     assert "same as bypass (difference within noise)" in recommend(run(dead, seconds=noisy)).cost
+
+
+@every_row("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])
+@every_row("name", ["gemm", "gemm_flops", "copy", "copy_bytes"])
+def test_without_both_yardsticks_there_is_no_rate(name, odd):
+    timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9}
+    assert yardsticks(timings) == Yardsticks(4e9, 4e9)
+    assert yardsticks({**timings, name: odd}) is None

@@ -359,7 +359,6 @@ def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
 def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:
     told = re.findall(r'<svg[^>]* role="img" aria-label="([^"]*)"', rdna1.html)
     for words in (
-        "Roofline, float32 on cuda:0: at most 1.72e+03 GFLOP/s and 26.8 GB/s; 8 points",
         "vendor-off measured: 3 MiB; vendor-off predicted: 2.5 MiB",
         "bypass cold: 2.07 ms; bypass warm: 2.07 ms",
     ):  # fmt: skip

@@ -9,9 +9,8 @@ from statistics import geometric_mean
 from typing import Optional
 
 from rocmprobe.judge.assessment import device_of, representative, timed_problems, times
-from rocmprobe.judge.noise import ERRORS, FEWEST_REPEATS, SAME_TIME, median_error, time_of
+from rocmprobe.judge.noise import ERRORS, FEWEST_REPEATS, SAME_TIME, median_error, time_of, yardsticks
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
-from rocmprobe.model.roofline import measure_roof
 
 #: Largest logarithm of a noise factor, so that ``math.exp`` does not overflow.
 _LARGEST = 50.0
@@ -86,11 +85,11 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
     """Return the factor by which the speed of a matrix product or a copy differs between settings."""
-    roofs = [
-        [found for outcome in outcomes if (found := measure_roof(outcome.timings))] for outcomes in timed
+    measured = [
+        [found for outcome in outcomes if (found := yardsticks(outcome.timings))] for outcomes in timed
     ]
-    flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
-    moved = [geometric_mean([each.bytes for each in found]) for found in roofs if found]
+    flops = [geometric_mean([each.flops for each in found]) for found in measured if found]
+    moved = [geometric_mean([each.bytes for each in found]) for found in measured if found]
     return max((max(rates) / min(rates) for rates in (flops, moved) if rates), default=1.0)
 
 

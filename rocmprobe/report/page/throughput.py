@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log10
 from typing import Any, Optional
 
-from markupsafe import Markup
-
 from rocmprobe.judge.assessment import assess, by_given_problem, failed_convolutions
-from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
+from rocmprobe.judge.noise import Seconds, drift, ratio, seconds, yardsticks
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
-from rocmprobe.model.roofline import Roof, Work, measure_roof, work
 from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
-from rocmprobe.report.page import plots
 from rocmprobe.report.page.codes import short_codes
 from rocmprobe.report.page.cost_chart import ChartBar
 from rocmprobe.report.page.layout import Table, with_device
@@ -31,8 +26,6 @@ _MOST_BARS = 6
 #: Length of the longest bar including its error bar, in units of the drawing.
 _LONGEST = 139.0
 _TOO_NOISY = "too noisy"
-#: Largest number of settings in a roofline plot. More points would hide each other.
-_MOST_SETTINGS = 3
 _NAIVE = "naive im2col"
 _ITSELF = "itself"
 
@@ -44,15 +37,6 @@ class Figures:
     label: str
     rates: Table
     compared: Table
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """A roofline plot for one dtype on one device, with the names of the settings in the plot."""
-
-    label: str
-    settings: tuple[str, ...]
-    plot: Markup
 
 
 @dataclass(frozen=True)
@@ -75,14 +59,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Content of the section: bar panels, tables of all ``figures``, and rooflines."""
+    """Content of the section: bar panels, and tables of all ``figures``."""
 
     caption: str
     panels: tuple[Panel, ...]
     legend: tuple[tuple[str, str], ...]
     left_out: str
     figures: tuple[Figures, ...]
-    rooflines: tuple[Roofline, ...]
 
 
 @dataclass(frozen=True)
@@ -132,7 +115,6 @@ def throughput(results: Results) -> Optional[Throughput]:
         legend=tuple((code, name) for name, code in codes.items()) if panels else (),
         left_out=_left_out(len(drawn) - _MOST_PROBLEMS, len(names) - len(shown)),
         figures=tuple(figures),
-        rooflines=_rooflines(results),
     )
 
 
@@ -270,43 +252,32 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
-    with_roof = next((each.outcome for each in timed if measure_roof(each.outcome.timings)), None)
-    if with_roof is not None:
-        rows += _yardsticks(with_roof.timings)
-    header = ("setting", "pass", "median", "p10 to p90", "GFLOP/s", "GB/s", "of the roofline")
+    rows += next((found for each in timed if (found := _yardsticks(each.outcome.timings))), [])
+    header = ("setting", "pass", "median", "p10 to p90", "rate")
     return Table(header, tuple(rows))
 
 
 def _rated(each: _Timed) -> tuple[str, ...]:
     start = (each.name, _PASSES[each.key], text.seconds(each.median), _spread(each.spread))
     try:
-        todo = work(parse_problem(str(each.outcome.problem)), each.key)
+        flops = parse_problem(str(each.outcome.problem)).flops * (3 if each.key == "fwd_bwd" else 1)
     except BadInput:
         # Results from another version of rocmprobe can have problems that this version cannot parse.
-        return (*start, "", "", "")
-    ceiling = measure_roof(each.outcome.timings)
-    share = ""
-    if ceiling:
-        share = f"{text.number(100 * ceiling.share(todo, each.median))} % of {_bound(ceiling, todo)}"
-    rates = (text.number(amount / each.median / 1e9) for amount in (todo.flops, todo.bytes))
-    return (*start, *rates, share)
-
-
-def _bound(ceiling: Roof, todo: Work) -> str:
-    return "GEMM" if ceiling.attainable(todo) == ceiling.flops else "copy"
+        return (*start, "")
+    return (*start, f"{text.number(flops / each.median / 1e9)} GFLOP/s")
 
 
 def _yardsticks(timings: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    ceiling = measure_roof(timings)
-    assert ceiling is not None, "checked before"
-    rows: list[tuple[str, ...]] = []
-    for name, shown, rates in (
-        ("gemm", "GEMM", (text.number(ceiling.flops / 1e9), "")),
-        ("copy", "copy", ("", text.number(ceiling.bytes / 1e9))),
-    ):
-        spread = _spread(seconds(timings, name))
-        rows.append((shown, "yardstick", text.seconds(text.numeric(timings[name])), spread, *rates, ""))
-    return rows
+    found = yardsticks(timings)
+    if found is None:
+        return []
+    return [
+        (shown, "yardstick", text.seconds(text.numeric(timings[name])), _spread(seconds(timings, name)), rate)
+        for name, shown, rate in (
+            ("gemm", "GEMM", f"{text.number(found.flops / 1e9)} GFLOP/s"),
+            ("copy", "copy", f"{text.number(found.bytes / 1e9)} GB/s"),
+        )
+    ]
 
 
 def _spread(spread: Optional[Seconds]) -> str:
@@ -329,57 +300,10 @@ def _extent(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _rooflines(results: Results) -> tuple[Roofline, ...]:
-    points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
-    roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
-    for outcome in results.outcomes:
-        ceiling, point = measure_roof(outcome.timings), _roofline_point(outcome)
-        if outcome.check == "throughput" and ceiling and point:
-            points[outcome.device, outcome.dtype][outcome.setting].append(point)
-            roofs[outcome.device, outcome.dtype].append(ceiling)
-    found = []
-    for number, (place, by_setting) in enumerate(points.items()):
-        names = _shown_settings(results, list(by_setting), _MOST_SETTINGS)
-        best = Roof(max(each.flops for each in roofs[place]), max(each.bytes for each in roofs[place]))
-        label = f"Roofline, {place[1]} on {place[0]}"
-        series = {name: by_setting[name] for name in names}
-        found.append(Roofline(label, tuple(names), _roofline(best, series, f"roofline-{number}", label)))
-    return tuple(found)
-
-
 def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
     first = ("default", results.recommended, "bypass", "vendor-off")
     wanted = dict.fromkeys(filter(None, (*first, *names)))
     return [name for name in wanted if name in names][:most]
-
-
-def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
-    took = text.numeric(outcome.timings.get("fwd"))
-    if not took or took < 0 or not outcome.problem:
-        return None
-    try:
-        todo = work(parse_problem(outcome.problem), "fwd")
-    except BadInput:
-        return None
-    rate = todo.flops / took
-    return (todo.intensity, rate) if 0 < rate < 1e18 else None
-
-
-def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    placed = [place for places in series.values() for place in places]
-    bend = best.flops / best.bytes
-    low = min([bend, *(x for x, _ in placed)]) / 2
-    high = max([bend, *(x for x, _ in placed)]) * 2
-    line = [(x, min(best.flops, best.bytes * x)) for x in (low, bend, high)]
-    rates = f"{text.number(best.flops / 1e9)} GFLOP/s and {text.number(best.bytes / 1e9)} GB/s"
-    return plots.scatter(
-        [(log10(x), log10(y)) for x, y in line],
-        {each: [(log10(x), log10(y)) for x, y in places] for each, places in series.items()},
-        name,
-        f"{label}: at most {rates}; {text.count(len(placed), 'point')}",
-        ("FLOP per byte", "GFLOP/s"),
-        (lambda x: f"{10**x:g}", lambda y: f"{10 ** (y - 9):g}"),
-    )
 
 
 _OWN_KERNELS = (
