@@ -71,6 +71,7 @@ class FailureText:
     - ``advice``: what to do if no setting avoids the failure
     - ``general``: True to replace ``advice`` by a known cause's advice if error messages show the cause
     - ``needed``: False if PyTorch programs do not use the tested operation directly
+    - ``any_setting``: True to report failures under every setting, not only under ``default``
     - ``wrong``: cause to report if all failed cases gave incorrect results, unless an error message shows
       another cause
     """
@@ -80,6 +81,7 @@ class FailureText:
     advice: str
     general: bool = True
     needed: bool = True
+    any_setting: bool = False
     wrong: str = ""
 
 
@@ -91,7 +93,7 @@ class Check:
     - ``exclusive``: True if no other check may use the device at the same time
     - ``own_process``: True if each problem or dtype needs a new process
     - ``last``: True if the check runs at the end of a run, because it can freeze the machine
-    - ``once``: True if a failure is not retried
+    - ``once``: True if the check repeats one computation for minutes, and a failure is not retried
     - ``verified``: True if ``--verify`` repeats the check, because the recommendation depends on it
     - ``seconds``: expected duration, without throughput measurements, on a two-core desktop at level quick
     - ``script``: returns the computation that ``rocmprobe repro`` prints for an outcome, or None if its

@@ -100,7 +100,7 @@ def exhausted(error: Optional[BaseException]) -> str:
 #: Commands, each in the module with the same name. ``cli/help.py`` assigns commands to groups in the help.
 COMMANDS = (
     "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
-    "run", "shapes", "soak",
+    "run", "shapes",
 )  # fmt: skip
 
 

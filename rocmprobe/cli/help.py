@@ -12,7 +12,7 @@ GROUPS = {
     "Start": ("install", "detect", "run"),
     "Use": ("exec", "env", "check"),
     "Understand": ("explain", "compare", "report", "repro"),
-    "Advanced": ("shapes", "soak", "monitor", "list"),
+    "Advanced": ("shapes", "monitor", "list"),
 }
 _WIDEST = max(len(name) for names in GROUPS.values() for name in names)
 #: Title of options without a group. Click's own option ``--help`` is one of them.

@@ -49,7 +49,8 @@ class Progress:
         self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._shown: set[tuple[str, ...]] = set()
         run = run_of(folder)
-        self._time_left = TimeLeft(BUDGETS[run.options.level].measure)
+        budgets = BUDGETS[run.options.level]
+        self._time_left = TimeLeft(budgets.measure, 60 * run.options.minutes or budgets.soak)
         self._planned: Optional[set[str]] = None
         self._targets = run.targets
         self._settings = run.settings

@@ -51,6 +51,12 @@ _advanced = option_group("Advanced")
 @_tests("--settings", default="default", help="default, all, or names separated by commas.")
 @_tests("--only", multiple=True, metavar="ID", help="Only these checks, or case ids that match a pattern.")
 @_tests("--skip", multiple=True, metavar="ID", help="All checks except these.")
+@_tests(
+    "--minutes",
+    type=click.FloatRange(0.05, 10080),
+    metavar="MINUTES",
+    help="Duration of the check soak under each setting (default: 2).",
+)
 @_tests("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
 @_tests(
     "--shapes",
@@ -123,6 +129,7 @@ def run_command(
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
       rocmprobe run --shapes shapes.json
+      rocmprobe run --only soak --minutes 60
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
     if why := needs_linux("run"):
@@ -207,12 +214,10 @@ def settled(
     workers: Optional[int],
     pytest_args: tuple[str, ...],
     display: Display,
-    progress: Optional[Any] = None,
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run in ``folder``, and return the exit code and the results.
 
-    The results are None after an internal error. ``progress`` is a pytest plugin, by default the progress
-    display of `rocmprobe run`.
+    The results are None after an internal error.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.child import start_fork_server
@@ -224,7 +229,7 @@ def settled(
         display.console.print(
             f"-n {workers} is more than the number of devices: one process tests each device"
         )
-    code, results = _pytest(folder, processes, pytest_args, display, progress)
+    code, results = _pytest(folder, processes, pytest_args, display)
     if code == INTERNAL:
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
@@ -248,11 +253,14 @@ def run_options(given: dict[str, Any]) -> RunOptions:
 
     given = dict(given)
     redact, file = not given.pop("no_redact"), given.pop("shapes")
+    minutes = given.pop("minutes") or 0
     shapes = read_shapes(file) if file else None
     if shapes and given["problems"]:
         raise BadInput("--shapes and --problem both select what to test; leave one of them out")
     problems = shapes.texts if shapes else given["problems"]
-    options = RunOptions(**{**given, "problems": problems}, shapes=shapes, redact=redact)
+    options = RunOptions(**{**given, "problems": problems}, shapes=shapes, redact=redact, minutes=minutes)
+    if minutes and "soak" not in options.only and options.level != "long":
+        raise BadInput("--minutes: is the duration of the check soak; add --only soak, or --level long")
     for option, words in (("--only", options.only), ("--skip", options.skip)):
         for word in words:
             if word not in CHECKS and not set(word) & set("/*?["):
@@ -299,7 +307,7 @@ class _Written:
 
 
 def _pytest(
-    folder: Path, workers: int, extra: tuple[str, ...], display: Display, progress: Optional[Any]
+    folder: Path, workers: int, extra: tuple[str, ...], display: Display
 ) -> tuple[int, Optional[Results]]:
     """Run the suites in this process, without the user's pytest configuration."""
     import pytest
@@ -324,7 +332,7 @@ def _pytest(
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     written = _Written()
     verbosity = QUIET if display.quiet else VERBOSE if display.verbose else NORMAL
-    progress = progress or Progress(display.console, folder, verbosity=verbosity)
+    progress = Progress(display.console, folder, verbosity=verbosity)
     code = pytest.main([*arguments, *extra, suites], plugins=[progress, written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.results

@@ -16,11 +16,11 @@ _SERVER, _CHILD = 4.0, 1.5
 class TimeLeft:
     """Estimator of the remaining time of a run, based on the average time of finished cases.
 
-    ``measure`` is the duration of a throughput measurement, in seconds.
+    ``measure`` and ``soak`` are the durations of a throughput measurement and of the check soak, in seconds.
     """
 
-    def __init__(self, measure: float) -> None:
-        self._measure = measure
+    def __init__(self, measure: float, soak: float) -> None:
+        self._durations = {"throughput": measure, "soak": soak}
         self._answered: Counter[str] = Counter()
         self._seconds_spent: dict[str, float] = {}
 
@@ -46,7 +46,7 @@ class TimeLeft:
         slower = self._slower()
         for check, count in asked.items():
             answered = self._answered[check]
-            # The factor does not apply to a soak, which takes the same time on a slow machine.
+            # The factor does not apply to the check soak, which takes the same time on a slow machine.
             guess = self._guess(check) * (1.0 if CHECKS[check].once else slower)
             each = self._seconds_spent[check] / answered if answered else guess
             seconds += each * count
@@ -56,7 +56,7 @@ class TimeLeft:
         return (0.0 if started else _SERVER) + seconds / max(1, min(workers, len(children)))
 
     def _guess(self, check: str) -> float:
-        return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)
+        return CHECKS[check].seconds + self._durations.get(check, 0.0)
 
     def _slower(self) -> float:
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())

@@ -22,7 +22,7 @@ from rocmprobe.model.results_file import from_json
 #: Checks on which the recommendation does not depend: measurements, and layers that are reported separately.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
 _NOT_WITH_VERIFY = (
-    "--device", "--level", "--purpose", "--settings", "--problem", "--shapes",
+    "--device", "--level", "--purpose", "--settings", "--minutes", "--problem", "--shapes",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
 #: Cases of ``default`` to skip if the recommended setting does not use the vendor library. Every run tests

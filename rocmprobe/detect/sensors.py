@@ -159,19 +159,6 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     return _in_time(lambda: read_cpu(tree) if gpu is None else _gpu(tree, gpu))
 
 
-def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
-    """Return ``read_limits`` of ``gpu``, or {} if the GPU does not answer within 1 s."""
-    address = str(gpu.address.value)
-    # All partitions of a card use the sensors of PCI function 0.
-    places = (address, f"{address.rpartition('.')[0]}.0")
-
-    def read() -> dict[str, Limit]:
-        own = [each for each in find_devices(tree) if each.folder and each.address in places]
-        return read_limits(tree, own[0]) if own else {}
-
-    return _in_time(read)
-
-
 def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
     found: dict[str, _T] = {}
     thread = threading.Thread(target=lambda: found.update(read()), daemon=True)

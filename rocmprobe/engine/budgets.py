@@ -22,7 +22,7 @@ class Budgets:
     - ``server``: start of the fork server (None: same as ``start``)
     - ``measure``: duration of a throughput measurement
     - ``starts``: duration of repeated cold and warm starts
-    - ``soak``: duration of a soak
+    - ``soak``: duration of the check soak
     - ``hangs``, ``crashes``: after so many hangs or crashes under a setting, its other cases are blocked
     - ``tries``: if 1, no new process is started to retry a failed case or to test the device
     """

@@ -87,16 +87,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Progressed:
-    """The progress and the sensor readings (``conditions``) of a running soak test."""
-
-    at: float
-    case: str
-    progress: Mapping[str, Any]
-    conditions: Mapping[str, Mapping[str, float]]
-
-
-@dataclass(frozen=True)
 class Settled:
     """The outcome of a case."""
 
@@ -152,7 +142,7 @@ class End:
 
 KINDS: Mapping[str, type[Any]] = {
     "run": Run, "baseline": Against, "plan": Plan, "intent": Intent, "waiting": Waiting,
-    "progress": Progressed, "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
+    "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
     "resumed": Resumed, "retry": Retry, "end": End,
 }  # fmt: skip
 
@@ -213,7 +203,6 @@ class RunState:
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     questions: dict[str, Case] = field(default_factory=dict)
-    progress: dict[str, Progressed] = field(default_factory=dict)
     wedged: set[str] = field(default_factory=set)
     derived: dict[tuple[str, str, str], DerivedSetting] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
@@ -226,13 +215,10 @@ class RunState:
         found = from_record(record)
         if isinstance(found, Intent):
             self.questions[found.case] = found.question
-        elif isinstance(found, Progressed):
-            self.progress[found.case] = found
         elif isinstance(found, Settled):
             self.outcomes[found.outcome.id] = found.outcome
         elif isinstance(found, Retry):
             self.questions.pop(found.case, None)
-            self.progress.pop(found.case, None)
             self.outcomes.pop(found.case, None)
         elif isinstance(found, Resumed):
             # The reason why cases were blocked can be gone, e.g. because the machine was restarted.

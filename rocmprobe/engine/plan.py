@@ -163,8 +163,6 @@ def _small(problem: Problem) -> Problem:
 def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     if setting.solver:
         return "forced" in request.settings
-    if request.check == "soak" and options.minutes:
-        return _wanted(setting, options) and not setting.changes_problems
     every = "every" in request.settings and not setting.by_name
     if not every and setting.name not in request.settings:
         return False

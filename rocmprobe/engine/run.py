@@ -44,7 +44,6 @@ from rocmprobe.model.results import (
     Fact,
     Gpu,
     Machine,
-    Outcome,
     Results,
     Setting,
 )
@@ -156,24 +155,8 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
             aborted = without_trial(case, targets[case.device], "aborted", cause, reason)
-            journal.outcome(_with_progress(aborted, journal.state))
+            journal.outcome(aborted)
     journal.append("resumed", at=now(), boot=_boot())
-
-
-def _with_progress(outcome: Outcome, state: RunState) -> Outcome:
-    found = state.progress.get(outcome.id)
-    return replace(outcome, numerics=found.progress, conditions=found.conditions) if found else outcome
-
-
-def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
-    targets = {target.device: target for target in run.targets}
-    cases = [state.questions[name] for name in state.progress if name in state.questions]
-    reason = "the run ended before the soak finished"
-    return {
-        case.id: _with_progress(without_trial(case, targets[case.device], "aborted", RUN_DIED, reason), state)
-        for case in cases
-        if case.id not in state.outcomes and case.device in targets
-    }
 
 
 def _boot() -> str:
@@ -208,7 +191,7 @@ def results(folder: Path) -> Results:
 
 
 def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path) -> Results:
-    outcomes = {**state.outcomes, **_unfinished_soaks(run, state)}
+    outcomes = state.outcomes
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row.name: row for rows in run.settings.values() for row in rows}
     derived: set[str] = set()

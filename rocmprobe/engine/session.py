@@ -66,7 +66,6 @@ class Session:
             # pytest-xdist sets this variable to the number of workers.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             spawn,
-            options.stop_at,
         )
 
     @classmethod
@@ -75,7 +74,7 @@ class Session:
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
         if run.options.minutes:
-            # The first call of a soak takes long, because it compiles the kernels of a whole network.
+            # The first call of the check soak takes long, because it compiles the kernels of a whole network.
             first_call = BUDGETS["long"].first_call
             budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
         if run.simulation:

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
-from rocmprobe.checks import CONVOLUTIONS
+from rocmprobe.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
@@ -35,7 +35,6 @@ from rocmprobe.engine.launch import (
     kernels_folder,
     must_spawn,
 )
-from rocmprobe.engine.soaking import SoakWatch, of_machine, of_simulation
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, had_no_solver, reason_not_tested
@@ -47,7 +46,7 @@ from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
-from rocmprobe.worker.main import STOP
+from rocmprobe.text.durations import duration
 
 #: Maximum number of tries of a case, keyed by its state. If the child can run another case after the failure,
 #: there is only one try.
@@ -114,11 +113,8 @@ class Trials:
         journal: BaseJournal,
         sharing: int = 1,
         spawn: bool = False,
-        stop_at: float = 0,
     ) -> None:
         self._spawn = spawn
-        self._stop_at = stop_at
-        self._watch: Optional[SoakWatch] = None
         self._conditions: dict[str, dict[str, float]] = {}
         self._sharing = sharing
         self._targets = targets
@@ -126,7 +122,6 @@ class Trials:
         self._derived: dict[tuple[str, str, str], Setting] = {}
         self._budgets = budgets
         self._simulated = to_json(simulated) if simulated else None
-        self._telemetry = simulated.telemetry if simulated else ()
         self._fresh = simulated is not None and simulated.fresh
         self._journal = journal
         self._live: Optional[_Live] = None
@@ -158,37 +153,8 @@ class Trials:
     def outcome(self, case: Case) -> Outcome:
         """Run ``case`` in a child and return the outcome."""
         self._conditions = {}
-        if case.check == "soak":
-            return self._soaked(case)
         outcome = self._start_up(case) if case.check == "start-up" else self._asked(case)
         return replace(outcome, conditions=self._conditions)
-
-    def _soaked(self, case: Case) -> Outcome:
-        gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
-        if self._simulated:
-            number = int(case.device.partition(":")[2] or 0)
-            telemetry = self._telemetry[number] if number < len(self._telemetry) else None
-            in_processor = self._setting(case).device == "cpu"
-            watch = of_simulation(case.id, self._journal, None if in_processor else telemetry, self._stop_at)
-        else:
-            watch = of_machine(case.id, self._journal, gpu, self._stop_at)
-        self._watch = watch
-        try:
-            reply = self._reply(case)
-            trials = [self._last_id] * len(reply.answers)
-            self._watch = None
-            answers = self._device_answers(case) if reply.over and reply.phase != "start" else None
-            if answers is False:
-                self._journal.append("wedged", device=case.device)
-            watch.end(answers)
-        finally:
-            self._watch = None
-        outcome = self._made(case, [reply], trials)
-        kernel = [f"kernel log: {event['line']}" for event in watch.numerics["kernel_events"]]
-        return replace(
-            outcome, numerics={**outcome.numerics, **watch.numerics}, conditions=watch.conditions,
-            evidence=(*outcome.evidence[:1], *kernel, *outcome.evidence[1:]),
-        )  # fmt: skip
 
     def _start_up(self, case: Case) -> Outcome:
         """Run ``case`` in new processes, alternately with empty (cold) and with filled (warm) databases."""
@@ -219,12 +185,15 @@ class Trials:
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
-        if replies[-1].over and works(replies[-1].state) and not self._device_answers(case):
+        untested = works(replies[-1].state) or CHECKS[case.check].once
+        if replies[-1].over and untested and replies[-1].phase != "start" and not self._device_answers(case):
             self._journal.append("wedged", device=case.device)
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
         """Return the maximum number of tries for a case in ``state``."""
+        if CHECKS[case.check].once:
+            return 1
         # Retry only the first hang of a setting. All settings that force a solver count as one setting.
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
@@ -281,10 +250,6 @@ class Trials:
         self._last_id = trial_id
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
         threads = kernel_threads(on_cpu, 1 if case.exclusive else self._sharing)
-        if self._simulated and case.check == "soak":
-            # Use one thread, because the speed is not measured, and the steps are too small for several
-            # threads.
-            threads = 1
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
@@ -317,14 +282,6 @@ class Trials:
                 continue
             live.mapped.update(event.get("mapped") or {})
             live.library = event.get("library") or live.library
-            if event["event"] == "progress":
-                if self._watch and not self._watch.take(event["progress"]):
-                    child.send(STOP)
-                continue
-            if event["event"] == "kernel":
-                if self._watch:
-                    self._watch.logged(event["lines"])
-                continue
             if event["event"] == "settled":
                 live.settled = event["answer"]
                 continue
@@ -364,13 +321,22 @@ class Trials:
     def _crashed(self, child: Child, phase: str) -> _Reply:
         exit_status = child.exit(self._budgets.teardown)
         ended, log = self._ending(exit_status, phase), child.since_mark.text()
-        where = "while importing torch" if phase == "start" else f"in phase {phase}{last_call(log)}"
+        where = f"in phase {phase}{last_call(log)}{self._after}"
+        where = "while importing torch" if phase == "start" else where
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
         crash = _answer("crash", message, crash_cause(exit_status, oom_killed))
         answer = self._answer_before_yardstick(crash, phase)
         self._record(exit_status)
         return _Reply([answer], True, phase, None, log, ended)
+
+    @property
+    def _after(self) -> str:
+        """For a check that repeats one computation, how long the child has run."""
+        live = self._live
+        if live is None or not CHECKS[live.case.check].once:
+            return ""
+        return f" after {duration(time.monotonic() - live.started)}"
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
         live = self._live
@@ -386,7 +352,7 @@ class Trials:
         log = child.since_mark.text()
         exit_status = child.kill()
         ended = self._ending(exit_status, phase)
-        message = f"no answer in {budget:g} s in phase {phase}{last_call(log)}, {doing}"
+        message = f"no answer in {budget:g} s in phase {phase}{last_call(log)}{self._after}, {doing}"
         answer = self._answer_before_yardstick(
             {**_answer("hang", message, "timeout"), "evidence": stuck}, phase
         )

@@ -22,8 +22,7 @@ class RunOptions:
     """Options of ``rocmprobe run``.
 
     ``shapes`` has the recorded convolutions of a program. If set, ``problems`` names the same convolutions.
-    ``minutes`` is the duration of a soak, or 0 for the default. ``stop_at`` is the temperature in degrees
-    Celsius that ends a soak, or 0 for the limit of the device.
+    ``minutes`` is the duration of the check soak, or 0 for the default.
     """
 
     device: str = "auto"
@@ -38,7 +37,6 @@ class RunOptions:
     note: str = ""
     shapes: Optional[Shapes] = None
     minutes: float = 0
-    stop_at: float = 0
 
     def selects(self, check: str, case: str) -> bool:
         """Return True if ``only`` and ``skip`` select the case with the id ``case`` of ``check``."""

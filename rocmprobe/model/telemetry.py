@@ -85,8 +85,6 @@ WATCHED = tuple(
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most relevant first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
-#: Temperatures of a chip, the most relevant first. ``temperature_c`` is the temperature of a CPU.
-CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
 #: Number of consecutive samples, and of seconds, that a finding needs. A shorter peak proves nothing.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: Limit of readings. Values of this size or larger are errors.

@@ -5,7 +5,6 @@ This module does not import torch, because a fault can happen before torch is im
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import resource
@@ -27,8 +26,8 @@ _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
 #: Number of bytes that a process can allocate until its simulated memory is full.
 _MEMORY_BYTES = 128 << 20
-#: Seconds by which the simulated clock advances in each step of a soak. With long steps, a few steps suffice.
-SOAK_STEP = 5.0
+#: Seconds that a step of the check soak takes on the simulated clock. With long steps, a few steps suffice.
+_SOAK_STEP = 5.0
 
 
 class SimulatedCpu(Injector):
@@ -36,7 +35,6 @@ class SimulatedCpu(Injector):
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
-        self._soaked = 0.0
 
     def versions(self, found: Versions) -> Versions:
         facts = self.machine.machine
@@ -45,11 +43,6 @@ class SimulatedCpu(Injector):
 
     def mapped(self) -> dict[str, list[str]]:
         return {}
-
-    def soak_clock(self) -> float:
-        # Advance the clock by one step, because a soak reads the clock once after each step.
-        self._soaked += SOAK_STEP
-        return self._soaked
 
 
 class SimulatedGpu(SimulatedCpu):
@@ -67,7 +60,7 @@ class SimulatedGpu(SimulatedCpu):
         self._poisoned = False
         self._steady_calls = 0
         self._searched: set[object] = set()
-        self._search_seconds = 0.0
+        self._added_seconds = 0.0
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         self._phase = phase
@@ -88,14 +81,15 @@ class SimulatedGpu(SimulatedCpu):
             # calls, and this second report must not trigger a second fault.
             self._phase = phase
             self._steady_calls += phase == "steady"
+            self._added_seconds += _SOAK_STEP * (case.check == "soak" and phase == "steady")
 
     def check_context(self) -> None:
         if self._poisoned:
             raise RuntimeError("the device context is unusable")
 
     def clock(self) -> float:
-        # Simulated solver searches do not wait, so add the time that they should take.
-        return time.perf_counter() + self._search_seconds
+        # Simulated work does not wait, so add the time that it should take.
+        return time.perf_counter() + self._added_seconds
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
         from rocmprobe.simulate.libraries import SimulatedMiopen
@@ -133,14 +127,12 @@ class SimulatedGpu(SimulatedCpu):
         """Apply the effect of ``fault``, which can end or block the process or raise RuntimeError."""
         if fault.effect == "search":
             search = id(fault), problem, directions
-            self._search_seconds += 0.0 if search in self._searched else fault.seconds
+            self._added_seconds += 0.0 if search in self._searched else fault.seconds
             self._searched.add(search)
             return
         for direction, text in fault.stderr.items():
             if not directions or direction in ("any", *directions):
                 os.write(2, f"{text}\n".encode())
-        if fault.kernel:
-            os.write(self._events, f"\n{json.dumps({'event': 'kernel', 'lines': fault.kernel})}\n".encode())
         if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._injected:
             return
         self._injected.add(id(fault))

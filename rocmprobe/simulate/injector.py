@@ -31,10 +31,6 @@ class Injector:
         """Read the clock for measurements. Return the time in seconds."""
         return time.perf_counter()
 
-    def soak_clock(self) -> float:
-        """Read the clock for soaks. Return the time in seconds."""
-        return time.monotonic()
-
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
         """Return the device and the backend that replace ``device`` and ``backend``."""
         return device, backend

@@ -77,7 +77,6 @@ class Fault:
     seconds: float = 0.0
     after: int = 0
     bit: int = 22
-    kernel: tuple[str, ...] = ()
 
     @property
     def in_call(self) -> bool:
@@ -286,7 +285,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
-    "seconds": (int, float), "after": (int,), "bit": (int,), "kernel": (list,),
+    "seconds": (int, float), "after": (int,), "bit": (int,),
 }  # fmt: skip
 
 

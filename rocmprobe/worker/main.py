@@ -11,19 +11,18 @@ import gc
 import importlib
 import json
 import os
-import select
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
 from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.checks.tools.context import CheckResult, Soak
+from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
@@ -33,8 +32,6 @@ from rocmprobe.simulate.injector import Injector
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
 Emit = Callable[[dict[str, Any]], None]
-#: Message from the controller that ends a soak early.
-STOP: dict[str, Any] = {"stop": True}
 #: Maximum number of attempts per case in this process. A failure is retried if the process survives.
 ATTEMPTS = 3
 
@@ -47,7 +44,7 @@ class Spec:
     - ``simulated``: a ``SimulatedMachine`` as JSON
     - ``first``: case for which the child is started
     - ``threads``: number of CPU threads for kernels, or 0 for torch's default
-    - ``soak``: duration of a soak in seconds
+    - ``soak``: duration of the check soak in seconds
     """
 
     device: str
@@ -136,7 +133,7 @@ def serve(commands: int, events: int) -> None:
     injector = spec.injector(events)
     try:
         injector.enter("import", spec.first)
-        driver = _driver(spec, commands, emit, injector)
+        driver = _driver(spec, emit, injector)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
@@ -147,11 +144,7 @@ def serve(commands: int, events: int) -> None:
     emit({"event": "ready", "library": driver.library_version(), "mapped": mapped()})
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
-        message = json.loads(line)
-        if message == STOP:
-            # Ignore a message for a soak that has already ended.
-            continue
-        case = from_json(Case, message)
+        case = from_json(Case, json.loads(line))
         outcome = answer(driver, case)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -160,7 +153,7 @@ def serve(commands: int, events: int) -> None:
     injector.enter("teardown", case)
 
 
-def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver:
+def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
     if spec.first and spec.first.check in DIRECT:
         from rocmprobe.worker.direct_driver import DirectDriver
 
@@ -168,13 +161,7 @@ def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 
-    def report(progress: Mapping[str, Any]) -> bool:
-        emit({"event": "progress", "progress": progress})
-        # The pipe becomes readable if the controller sends STOP or ends.
-        return not select.select([commands], [], [], 0)[0]
-
-    soak = Soak(spec.soak, injector.soak_clock, report)
-    return TorchDriver(spec, emit, injector, lambda: _measured(emit), soak)
+    return TorchDriver(spec, emit, injector, lambda: _measured(emit))
 
 
 @contextmanager

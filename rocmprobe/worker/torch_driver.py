@@ -19,7 +19,7 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import switched
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.checks.tools.context import CheckContext, CheckResult, Soak
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.knowledge.settings import FLAGS, Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
@@ -37,14 +37,12 @@ class TorchDriver:
         emit: Emit,
         injector: Injector,
         measured: Callable[[], AbstractContextManager[None]] = nullcontext,
-        soak: Soak = Soak(),  # noqa: B008 - frozen
     ) -> None:
         if spec.threads:
             torch.set_num_threads(spec.threads)
         self.spec = spec
         self.emit = emit
         self.measured = measured
-        self.soak = soak
         device = spec.setting.device or spec.device
         backend = BACKENDS["onednn" if device == "cpu" else spec.backend]
         self.device, self.backend = injector.device(device, backend)
@@ -86,7 +84,7 @@ class TorchDriver:
             # the same matrix products.
             naive=setting.bypass and setting.vendor_library,
             measured=self.measured,
-            soak=self.soak,
+            soak_seconds=self.spec.soak,
         )
 
     def _report_phase(self, case: Case, phase: str) -> None:

@@ -103,7 +103,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
 
 
 def estimate(case_ids: list[str], measure: float, workers: int = 1) -> float:
-    return TimeLeft(measure).of(case_ids, workers)
+    return TimeLeft(measure, 120.0).of(case_ids, workers)
 
 
 def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
@@ -123,7 +123,7 @@ def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
 
 def test_what_was_answered_tells_of_the_rest() -> None:
     left = [f"cpu/torch/default/convolution/x{n}/fwd" for n in range(10)]
-    time_left = TimeLeft(0.5)
+    time_left = TimeLeft(0.5, 120.0)
     guessed = time_left.of(left)
     time_left.add_finished("cpu/torch/default/convolution/y/fwd", 40.0)
     time_left.add_finished("cpu/torch/default/convolution/z/fwd", 20.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
@@ -73,18 +73,6 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
     return {f"{name}_p10": low, f"{name}_p90": high}
 
 
-@dataclass(frozen=True)
-class Soak:
-    """Parameters of the check soak.
-
-    ``report`` sends progress to the controller, and returns False if the check must end.
-    """
-
-    seconds: float = 60.0
-    clock: Callable[[], float] = time.monotonic
-    report: Callable[[Mapping[str, Any]], bool] = lambda progress: True
-
-
 @dataclass
 class CheckContext:
     """Argument of a check's function.
@@ -94,6 +82,7 @@ class CheckContext:
       set.
     - ``report_phase``: tells the controller which time limit applies from now on
     - ``seconds``: time for a throughput measurement
+    - ``soak_seconds``: time for the check ``soak``
     - ``exact``: True if results for integer operands must equal the reference
     - ``bypass``: True if the setting installs the bypass
     - ``naive``: True if naive im2col is also timed
@@ -118,7 +107,7 @@ class CheckContext:
     clock: Callable[[], float] = time.perf_counter
     send_preliminary: Callable[[CheckResult], None] = lambda answer: None
     measured: Callable[[], AbstractContextManager[None]] = nullcontext
-    soak: Soak = field(default_factory=Soak)
+    soak_seconds: float = 60.0
 
     @property
     def the_problem(self) -> Problem:

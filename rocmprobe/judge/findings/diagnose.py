@@ -25,7 +25,6 @@ from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_size
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
 from rocmprobe.judge.findings.primitives import controls, joined, primitives
-from rocmprobe.judge.findings.stability import stability
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
 
@@ -49,7 +48,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     """Return every finding of ``results``, the most severe first."""
     rules = (
         *MACHINE_RULES, direct, _two_copies, _aborted, _wedged, _probe_errors, _teardown,
-        _partial, stability, telemetry_findings,
+        _partial, telemetry_findings,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (

@@ -23,6 +23,8 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 def kernels(results: Results) -> Iterator[Finding]:
     """Yield a finding for each check that fails under ``default``, if the check has an ``explanation``.
 
+    If the explanation says so, failures under other settings count, too.
+
     Also yield a finding for each failing check of the group "primitives" that tests an operator, not a layer.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
@@ -32,7 +34,9 @@ def kernels(results: Results) -> Iterator[Finding]:
         if about is None:
             continue
         outcomes = tuple(
-            each for each in results.outcomes if (each.check, each.setting) == (check, "default")
+            each
+            for each in results.outcomes
+            if each.check == check and (each.setting == "default" or about.any_setting)
         )
         broken = failed(outcomes)
         if broken:

@@ -8,7 +8,6 @@ from rocmprobe.checks import CONVOLUTIONS, DIRECT
 from rocmprobe.judge.assessment import device_of, failed
 from rocmprobe.judge.findings import direct
 from rocmprobe.judge.findings.primitives import joined
-from rocmprobe.judge.findings.stability import CHECK, sentence
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import (
     NATIVE,
@@ -120,9 +119,6 @@ def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
         return f"{lowest_failure_sentence(results)}{_left_out(results, untested)}"
     ran = [each for each in _of_the_device(results) if each.learned]
     passed = len(ran) - len(failed(ran))
-    soaks = [each for each in _of_the_device(results) if each.check == CHECK and each.numerics]
-    if soaks and len(soaks) == len(_of_the_device(results)):
-        return f"{sentence(soaks[0], results)} Nothing else was tested."
     counted = f"{passed} of {len(ran)} passed" if ran else "No check could run"
     if results.partial:
         return f"{counted}. The run was stopped before convolution was tested."

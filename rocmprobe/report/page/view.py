@@ -42,7 +42,6 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     memory,  # fmt: skip
     shapes_table,  # fmt: skip
-    soak_section,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
@@ -161,7 +160,6 @@ def _measured(results: Results) -> dict[str, Any]:
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),
         "telemetry": telemetry_section.telemetry(results),
-        "soaks": soak_section.soaks(results),
     }
 
 
