@@ -19,7 +19,7 @@ import pytest
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine import run
-from rocmprobe.engine.journal import CannotWrite, journal_of, run_of
+from rocmprobe.engine.journal import CannotWrite, End, Plan, RunJournal
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
@@ -35,7 +35,7 @@ from rocmprobe.process.signals import delayed_signals, install_handlers
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted, redacted_text
 
-_RUN = pytest.StashKey[Path]()
+_JOURNAL = pytest.StashKey[RunJournal]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
 _OUTCOME = pytest.StashKey[Outcome]()
@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _on_worker(config):
         # Without this call, an xdist worker would run for seconds after the death of the main process.
         die_with_parent()
-        config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
+        config.stash[_JOURNAL] = RunJournal(Path(config.workerinput["rocmprobe_run"]))  # type: ignore[attr-defined]
         return
     install_handlers()
     if option.rocmprobe_run is None:
@@ -116,10 +116,10 @@ def pytest_configure(config: pytest.Config) -> None:
             )
         except (BadInput, NothingToTest) as error:
             pytest.exit(str(error), USAGE if isinstance(error, BadInput) else NOTHING)
-    config.stash[_RUN] = option.rocmprobe_run
+    journal = config.stash[_JOURNAL] = RunJournal(option.rocmprobe_run)
     config.pluginmanager.register(_XdistWorkers(option.rocmprobe_run))
     config.pluginmanager.register(_HtmlColumns())
-    sampler = run.sampler(option.rocmprobe_run)
+    sampler = run.sampler(journal)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
     # With xdist, keep the order of items: cases on which other cases depend must run first.
@@ -129,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Return a scheduler that sends all items of a device to one xdist worker."""
-    if _RUN not in config.stash:
+    if _JOURNAL not in config.stash:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
@@ -215,20 +215,20 @@ def _options(config: pytest.Config) -> RunOptions:
 
 def _session(config: pytest.Config) -> Session:
     if _SESSION not in config.stash:
-        config.stash[_SESSION] = Session.of_run(config.stash[_RUN])
+        config.stash[_SESSION] = Session.of_run(config.stash[_JOURNAL])
     return config.stash[_SESSION]
 
 
 def _expectations(config: pytest.Config) -> Expectations:
     if _EXPECTATIONS not in config.stash:
-        folder = config.stash[_RUN]
-        config.stash[_EXPECTATIONS] = Expectations(run_of(folder).machine, run.baseline(folder))
+        journal = config.stash[_JOURNAL]
+        config.stash[_EXPECTATIONS] = Expectations(journal.run.machine, journal.state.baseline)
     return config.stash[_EXPECTATIONS]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("check")
-    if marker is None or _RUN not in metafunc.config.stash:
+    if marker is None or _JOURNAL not in metafunc.config.stash:
         return
     request = Request(*marker.args, **marker.kwargs)
     session = _session(metafunc.config)
@@ -246,7 +246,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if _RUN not in config.stash:
+    if _JOURNAL not in config.stash:
         return
     asked: dict[str, Case] = {}
     kept = []
@@ -270,14 +270,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
-    if _RUN not in config.stash or getattr(config.option, "numprocesses", None):
+    if _JOURNAL not in config.stash or getattr(config.option, "numprocesses", None):
         return
     planned = [case for case in map(_case, session.items) if case is not None]
     worker = getattr(config, "workerinput", None)
     _session(config).plan(planned)
     if worker is None or worker["workerid"] == "gw0":
         with _ended_when_full(config):
-            journal_of(config.stash[_RUN]).append("plan", cases=[case.id for case in planned])
+            config.stash[_JOURNAL].append(Plan(tuple(case.id for case in planned)))
 
 
 @contextlib.contextmanager
@@ -343,10 +343,8 @@ def assert_outcome(outcome: Outcome) -> None:
 
 
 def _redacts(config: pytest.Config) -> bool:
-    if not _about_suites(config):
-        return False
-    begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
-    return begun is None or run_of(Path(begun)).options.redact
+    journal = config.stash.get(_JOURNAL, None)
+    return journal.run.options.redact if journal else _about_suites(config)
 
 
 @pytest.hookimpl(optionalhook=True, trylast=True)
@@ -390,7 +388,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
             if isinstance(plugin, _XdistWorkers):
                 plugin.pytest_keyboard_interrupt()
         _close(config, at_once=True)
-    if _RUN not in config.stash or _on_worker(config):
+    if _JOURNAL not in config.stash or _on_worker(config):
         return
     written = False
     try:
@@ -414,14 +412,18 @@ def _close(config: pytest.Config, at_once: bool) -> None:
 
 def _finish(config: pytest.Config, ended: bool) -> None:
     """Write results and report. If ``ended``, add an end record to the journal first."""
-    folder = config.stash[_RUN]
+    journal = config.stash[_JOURNAL]
+    folder = journal.path.parent
+    if getattr(config.option, "numprocesses", None):
+        # xdist's workers wrote the outcomes.
+        journal = RunJournal(folder)
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
-            journal_of(folder).append("end", at=run.now())
+            journal.append(End(run.now()))
     from rocmprobe.report.write import write_report
 
     try:
-        config.stash[RESULTS] = write_report(folder)
+        config.stash[RESULTS] = write_report(journal)
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:
@@ -430,7 +432,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
             raise
     if _FULL not in config.stash:
         return
-    kept = len(run.results(folder).outcomes)
+    kept = len(journal.state.outcomes)
     raise CannotWrite(
         f"{folder}: cannot be written any more ({config.stash[_FULL]}); {kept} outcomes are kept; free "
         f"space and continue with `rocmprobe run --resume {folder}`"

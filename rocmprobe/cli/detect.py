@@ -10,7 +10,7 @@ import click
 
 from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import NOTHING, OK
-from rocmprobe.model.results import BadInput, Machine
+from rocmprobe.model.results import BadInput
 from rocmprobe.model.results_file import to_json
 from rocmprobe.text.printing import say_json
 
@@ -36,7 +36,6 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     """
     from rocmprobe.detect import detect, query_torch
     from rocmprobe.judge.findings.machine import machine_findings
-    from rocmprobe.model.results_file import from_json
     from rocmprobe.text.redact import census, redacted
 
     if deep and root != Path("/"):
@@ -45,7 +44,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     if deep:
         machine = replace(machine, facts={**machine.facts, **query_torch()})
     if not no_redact:
-        machine = from_json(Machine, redacted(to_json(machine)))
+        machine = redacted(machine)
     findings = machine_findings(machine)
     if as_json:
         data = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}

@@ -123,7 +123,7 @@ def without_identifiers(explanation: Explanation) -> Explanation:
     """Return the explanation with identifiers redacted, safe to publish."""
     from rocmprobe.text.redact import redacted
 
-    clean: Explanation = from_json(Explanation, redacted(asdict(explanation)))
+    clean: Explanation = redacted(explanation)
     return clean
 
 

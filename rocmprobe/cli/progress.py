@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
+import msgspec
 import pytest
 from rich.text import Text
 
@@ -228,7 +229,7 @@ class Progress:
     def _new_records(self) -> list[dict[str, Any]]:
         # The run must continue even if the progress output cannot read the journal.
         try:
-            return self._appended.new()
+            return [msgspec.to_builtins(record) for record in self._appended.new()]
         except OSError:
             return []
 

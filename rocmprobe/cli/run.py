@@ -234,10 +234,11 @@ def settled(
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
         # The user interrupted the run before pytest started its session.
+        from rocmprobe.engine.journal import RunJournal
         from rocmprobe.report.write import write_report
 
         with delayed_signals():
-            results = write_report(folder)
+            results = write_report(RunJournal(folder))
     # If pytest ran no session, as for `-- --version`, there can be results of an earlier session.
     return code, results or read_results(folder / "results.json")
 

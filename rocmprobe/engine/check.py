@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
+import msgspec
+
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.budgets import Budgets
-from rocmprobe.engine.journal import NullJournal
+from rocmprobe.engine.journal import NullJournal, Plan
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
 from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
@@ -117,7 +119,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
             _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
             measure=0.1, tries=1,
         )  # fmt: skip
-        journal = NullJournal(pipe.write)
+        journal = NullJournal(lambda record: pipe.write(msgspec.to_builtins(record)))
         session = Session(
             RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
             {target.device: (setting,)}, budgets, journal, spawn=True,
@@ -125,7 +127,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         )  # fmt: skip
         try:
             session.plan(cases)
-            journal.append("plan", cases=[case.id for case in cases])
+            journal.append(Plan(tuple(case.id for case in cases)))
             # The first failure is the verdict. Later cases would only cost time.
             any(session.outcome(case).blocks for case in cases)
         finally:

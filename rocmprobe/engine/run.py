@@ -6,28 +6,27 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe import __version__
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.journal import (
+    DAMAGED,
     NAME,
+    Against,
     CannotWrite,
     Journal,
+    Resumed,
+    Retry,
     Run,
-    RunState,
-    from_record,
-    journal_of,
-    naming_journal,
-    records,
+    RunJournal,
     run_of,
-)  # fmt: skip
+)
 from rocmprobe.engine.lease import lock_until_exit
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.session import without_trial
@@ -35,7 +34,7 @@ from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor
-from rocmprobe.model.baseline import Baseline, baseline_of
+from rocmprobe.model.baseline import baseline_of
 from rocmprobe.model.options import RunOptions, WrittenTarget
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
@@ -98,11 +97,20 @@ def begin(
             lock_until_exit(folder / NAME)
             journal = Journal(folder, options.redact)
             journal.append(
-                "run", rocmprobe=__version__, started=started, options=options, machine=machine,
-                targets=targets, settings=settings, simulation=simulation, folder=str(folder), boot=_boot(),
-            )  # fmt: skip
+                Run(
+                    __version__,
+                    started,
+                    options,
+                    machine,
+                    targets,
+                    settings,
+                    simulation,
+                    str(folder),
+                    _boot(),
+                )
+            )
             if against:
-                journal.append("baseline", baseline=against)
+                journal.append(Against(against))
     except CannotWrite as error:
         # A journal with an incomplete first record would look like a run.
         (folder / NAME).unlink()
@@ -134,29 +142,28 @@ def resume(folder: Path, retry_aborted: bool) -> None:
     Cases that were running become ``aborted``, or run again with ``retry_aborted``. Raise BadInput if the run
     cannot be resumed, e.g. because it is still active.
     """
-    run = run_of(folder)
+    run_of(folder)
     try:
         if not lock_until_exit(folder / NAME):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
-        with naming_journal(folder):
-            _settle(journal_of(folder), run, retry_aborted)
+        _settle(RunJournal(folder), retry_aborted)
     except OSError as error:
         raise _unwritable(folder, error, "a run continues only in its own folder") from error
 
 
-def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
+def _settle(journal: RunJournal, retry_aborted: bool) -> None:
     """Record the resumption. Cases that were running get the outcome ``aborted``, or are retried."""
-    targets = {target.device: target for target in run.targets}
+    targets = {target.device: target for target in journal.run.targets}
     cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
-            journal.append("retry", case=case.id)
+            journal.append(Retry(case.id))
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
             aborted = without_trial(case, targets[case.device], "aborted", cause, reason)
             journal.outcome(aborted)
-    journal.append("resumed", at=now(), boot=_boot())
+    journal.append(Resumed(now(), _boot()))
 
 
 def _boot() -> str:
@@ -178,19 +185,19 @@ def workers(folder: Path, wanted: Optional[int] = None) -> int:
     return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 
 
-def results(folder: Path) -> Results:
-    """Return the results in the journal in ``folder``, without findings and recommendation.
+def results(journal: RunJournal) -> Results:
+    """Return the results in a journal, without findings and recommendation.
 
-    Raise BadInput if there is no valid journal.
+    Raise BadInput if the journal has content that no run writes.
     """
-    run, found, state = run_of(folder), records(folder), RunState()
-    with naming_journal(folder):
-        for record in found:
-            state.add(record)
-        return _results(run, found[0]["options"], state, folder)
+    try:
+        return _results(journal)
+    except BadInput as error:
+        raise BadInput(f"{journal.path}: {error}; {DAMAGED}") from error
 
 
-def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path) -> Results:
+def _results(journal: RunJournal) -> Results:
+    run, state = journal.run, journal.state
     outcomes = state.outcomes
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row.name: row for rows in run.settings.values() for row in rows}
@@ -211,7 +218,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
         partial=state.finished is None or not state.planned <= set(outcomes),
         simulated=run.simulation.name if run.simulation else None,
         options={
-            **options,
+            **to_json(run.options),
             "folder": run.folder,
             "targets": [to_json(_written(target)) for target in run.targets],
         },
@@ -220,20 +227,15 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
         problems=tuple(parse_problem(text).as_json() for text in texts),
         trials=tuple(state.trials),
         outcomes=tuple(outcomes.values()),
-        telemetry=run.simulation.telemetry if run.simulation else sampled(folder),
+        telemetry=run.simulation.telemetry if run.simulation else sampled(journal.path.parent),
     )
 
 
-def sampler(folder: Path) -> Optional[Sampler]:
+def sampler(journal: RunJournal) -> Optional[Sampler]:
     """Return the sensor sampler of a run, or None if the machine is simulated."""
-    run = run_of(folder)
-    return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
-
-
-def baseline(folder: Path) -> Optional[Baseline]:
-    """Return the earlier run to which the run in ``folder`` is compared, or None."""
-    found = (record for record in records(folder) if record["record"] == "baseline")
-    return next((from_record(each).baseline for each in found), None)
+    if journal.run.simulation:
+        return None
+    return Sampler(journal.path.parent, journal.run.options.redact, Tree(Path("/")))
 
 
 def _written(target: Device) -> WrittenTarget:

@@ -13,7 +13,7 @@ from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS, Budgets
-from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, RunJournal, Waiting
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials
@@ -69,9 +69,9 @@ class Session:
         )
 
     @classmethod
-    def of_run(cls, folder: Path) -> Session:
-        """Return a session for the run in ``folder``."""
-        run = run_of(folder)
+    def of_run(cls, journal: RunJournal) -> Session:
+        """Return a session for the run with this journal."""
+        run = journal.run
         budgets = BUDGETS[run.options.level]
         if run.options.minutes:
             # The first call of the check soak takes long, because it compiles the kernels of a whole network.
@@ -84,9 +84,9 @@ class Session:
             run.targets,
             run.settings,
             budgets,
-            Journal(folder, run.options.redact),
+            journal,
             # The times of a simulated machine are meaningless, so measurements need no lease.
-            None if run.simulation else folder.resolve(),
+            None if run.simulation else journal.path.parent.resolve(),
             run.simulation,
         )
 
@@ -106,8 +106,7 @@ class Session:
         forbidden = self._forbidden(case)
         if forbidden is None:
             return self._gathered(case)
-        self.journal.outcome(forbidden)
-        return self.journal.find(case.id) or forbidden
+        return self.journal.outcome(forbidden)
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """Return the outcome of a case that must not run, or None if the case can run."""
@@ -180,10 +179,7 @@ class Session:
             made = self._by_layer(case) if by_layer else derive_setting(self._settled(case, ("solver",)))
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
-            self.journal.derive(case, made)
-            # If another process wrote a record for this setting first, that record applies.
-            found = self.journal.derived(case)
-        assert found is not None, "the setting that was derived above is in the journal"
+            found = self.journal.derive(case, made)
         if found.env is None:
             return self._without_trial(case, found.state, None, found.reason)
         self._trials.derive(case, found.applied(self._setting(case)))
@@ -230,9 +226,8 @@ class Session:
         self.journal.intent(case)
         with self._leased(case):
             outcome = self._answered(case)
-        self.journal.outcome(outcome)
-        # Return the redacted outcome from the journal, because pytest and its plugins show it.
-        return self.journal.find(case.id) or outcome
+        # Return the redacted outcome, because pytest and its plugins show it.
+        return self.journal.outcome(outcome)
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
@@ -242,9 +237,9 @@ class Session:
             return
         lease = DeviceLease(leased(case, self._setting(case), self.targets), self._run)
         if not lease.take(wait=False):
-            self.journal.append("waiting", case=case.id, phase="device", left=None)
+            self.journal.append(Waiting(case.id, "device", None))
             lease.take()
-            self.journal.append("waiting", case=case.id, phase="device", left=0)
+            self.journal.append(Waiting(case.id, "device", 0))
         try:
             yield
         finally:

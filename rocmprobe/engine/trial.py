@@ -28,7 +28,7 @@ from rocmprobe.engine.evidence import (
     last_call,
     oom_kills,
 )
-from rocmprobe.engine.journal import BaseJournal
+from rocmprobe.engine.journal import BaseJournal, Ended, Waiting, Wedged
 from rocmprobe.engine.launch import (
     databases_folder,
     environment,
@@ -180,14 +180,14 @@ class Trials:
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
             # Do not test the device if the import of torch failed, because the device was not used then.
             if replies[-1].phase != "start" and not self._device_answers(case):
-                self._journal.append("wedged", device=case.device)
+                self._journal.append(Wedged(case.device))
                 break
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
         untested = works(replies[-1].state) or CHECKS[case.check].once
         if replies[-1].over and untested and replies[-1].phase != "start" and not self._device_answers(case):
-            self._journal.append("wedged", device=case.device)
+            self._journal.append(Wedged(case.device))
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
@@ -301,11 +301,11 @@ class Trials:
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
         case = self._live.case.id if self._live else ""
-        self._journal.append("waiting", case=case, phase=phase, left=seconds)
+        self._journal.append(Waiting(case, phase, seconds))
         try:
             return child.event(seconds)
         finally:
-            self._journal.append("waiting", case=case, phase=phase, left=0)
+            self._journal.append(Waiting(case, phase, 0))
 
     def _answer_before_yardstick(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
         """Return the answer that the child sent before a failure in the phase "yardstick".
@@ -377,9 +377,9 @@ class Trials:
             round(time.monotonic() - live.started, 3), live.library,
             {name: tuple(paths) for name, paths in live.mapped.items()},
         )  # fmt: skip
-        self._journal.append("trial", trial=trial)
+        self._journal.append(Ended(trial))
         if exit_status == "unkillable":
-            self._journal.append("wedged", device=live.case.device)
+            self._journal.append(Wedged(live.case.device))
 
     def _device_answers(self, case: Case) -> bool:
         """Return True if a small check in a new child shows that the device still responds."""
@@ -441,7 +441,7 @@ class Trials:
                 for answer, trial in zip(answers, trials)
             ),
             solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
-            timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
+            **{name: to_json(last[name]) for name in ("timings", "numerics", "memory")},
             ending=reply.ending, evidence=tuple(evidence),
         )  # fmt: skip
 

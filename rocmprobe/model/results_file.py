@@ -22,21 +22,25 @@ from rocmprobe.model.facts import GPU_FACTS, type_of
 from rocmprobe.model.results import SCHEMA_VERSION, BadInput, Fact, Gpu, Machine, Results, WrittenProblem
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
+from rocmprobe.text.redact import field_names
 
 _T = TypeVar("_T")
 
 
 def to_json(value: Any) -> Any:
-    """Return a dataclass, or a collection of dataclasses, as plain JSON data."""
+    """Return a dataclass, or a collection of dataclasses, as plain JSON data.
+
+    NaN and infinity, which JSON lacks, become None.
+    """
     # dataclasses.asdict would be slower, because it copies each of the hundred thousand texts and numbers in
     # results.
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)([to_json(item) for item in value])
-    names = _field_names(value.__class__)
+        return [to_json(item) for item in value]
+    names = field_names(value.__class__)
     if not names:
-        return value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
     found = {name: to_json(getattr(value, name)) for name in names}
     for name in _where_set(value.__class__):
         if not found[name]:
@@ -45,21 +49,17 @@ def to_json(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
-
-
-@lru_cache(maxsize=64)
 def _where_set(kind: type[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(kind) if "where set" in each.metadata)
 
 
-def from_json(kind: type[_T], data: Any) -> _T:
-    """Build the dataclass ``kind`` from plain JSON data.
+def from_json(kind: type[_T], data: Any, name: str = "") -> _T:
+    """Build an object of the type ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or if a field, a fact or an option has the wrong type.
+    Raise BadInput if a field is missing, or if a field, a fact or an option has the wrong type. The message
+    begins with ``name`` (default: the name of the type).
     """
-    value: _T = _converted(data, kind, kind.__name__)
+    value: _T = _converted(data, kind, name or kind.__name__)
     check_facts(value)
     return value
 
@@ -150,11 +150,6 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
     return results
 
 
-def check_results(results: Results, path: Path) -> None:
-    """Raise BadInput, naming ``path``, if no results file can contain ``results``."""
-    _results(to_json(as_stored(results)), path)
-
-
 def write_results(results: Results, path: Path) -> None:
     """Write ``results.json`` atomically."""
     write_atomically(results_document(results), path)
@@ -162,8 +157,7 @@ def write_results(results: Results, path: Path) -> None:
 
 def results_document(results: Results) -> bytes:
     """Return the content of ``results.json`` as bytes."""
-    data = to_json(as_stored(results))
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(to_json(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     # A captured log can contain half a surrogate pair, which backslashreplace turns into a valid JSON escape.
     return text.encode("utf-8", "backslashreplace")
 
@@ -186,19 +180,3 @@ def write_atomically(content: bytes, path: Path) -> None:
         if not in_place:
             with suppress(OSError):
                 temporary.unlink()
-
-
-def as_stored(value: _T) -> _T:
-    """Return ``value`` with None instead of NaN and infinity."""
-    return cast(_T, _stored(value))
-
-
-def _stored(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _stored(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)([_stored(item) for item in value])
-    stored = {name: _stored(getattr(value, name)) for name in _field_names(value.__class__)}
-    return dataclasses.replace(value, **stored) if stored else value

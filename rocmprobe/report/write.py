@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import (
-    as_stored,
-    check_results,
     read_results,
     results_document,
-    to_json,
     write_atomically,
     write_results,
 )
@@ -24,6 +21,9 @@ from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.redact import census
+
+if TYPE_CHECKING:
+    from rocmprobe.engine.journal import RunJournal
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
 _FORMS: Mapping[str, Callable[[Results], bytes]] = {
@@ -35,12 +35,12 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
 TEXTS = ("md", "issue")
 
 
-def write_report(folder: Path) -> Results:
-    """Write results.json, report.html and junit.xml for the run in ``folder``.
+def write_report(journal: RunJournal) -> Results:
+    """Write results.json, report.html and junit.xml for the run of ``journal`` into its folder.
 
     If the run ended early, the results are marked as partial.
     """
-    results = judged_results(folder)
+    results, folder = judged(journal), journal.path.parent
     write_results(results, folder / "results.json")
     for form in ("html", "junit"):
         write_atomically(_FORMS[form](results), folder / _NAMES[form])
@@ -81,23 +81,14 @@ def recorded(folder: Path) -> Results:
 
     Raise BadInput if the journal has content that no run writes.
     """
-    from rocmprobe.engine import run
-    from rocmprobe.engine.journal import NAME
+    from rocmprobe.engine.journal import RunJournal
 
-    found = run.results(folder)
-    check_results(found, folder / NAME)
-    return _judged(found, folder)
+    return judged(RunJournal(folder))
 
 
-def judged_results(folder: Path) -> Results:
-    """Read the journal in ``folder``, and return the judged results. NaN and infinity become None."""
+def judged(journal: RunJournal) -> Results:
+    """Return the judged results of the run of ``journal``."""
     from rocmprobe.engine import run
 
-    return _judged(run.results(folder), folder)
-
-
-def _judged(found: Results, folder: Path) -> Results:
-    from rocmprobe.engine import run
-
-    results = as_stored(judge(found, run.baseline(folder)))
-    return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results
+    results = judge(run.results(journal), journal.state.baseline)
+    return replace(results, redacted=census(results)) if journal.run.options.redact else results

@@ -7,13 +7,13 @@ addresses, UUIDs, home folders, tokens.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import ipaddress
-import json
 import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -52,8 +52,9 @@ _EVERYBODYS = frozenset({
 
 
 def redacted(data: Any) -> Any:
-    """Return JSON ``data`` with a placeholder for every identifier of a person or machine.
+    """Return ``data`` with a placeholder for every identifier of a person or machine.
 
+    ``data`` is JSON data, a dataclass or a Struct. The names of fields count as keys.
     Case ids, states and rocmprobe's own words stay unchanged. On Linux, an identifier gets the same
     placeholder in all processes of a run. Placeholders are not redacted again.
     """
@@ -66,9 +67,25 @@ def redacted_text(text: str) -> str:
 
 
 def census(data: Any) -> dict[str, int]:
-    """Return the number of placeholders of each kind in JSON ``data``."""
-    found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
+    """Return the number of placeholders of each kind in ``data``, which is as for ``redacted``."""
+    found = Counter(match[1] for text in _texts(data) for match in _PLACEHOLDER.finditer(text))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        if "<" in data:
+            yield data
+    elif isinstance(data, Mapping):
+        for key, item in data.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _texts(item)
+    else:
+        for name in field_names(data.__class__):
+            yield from _texts(getattr(data, name))
 
 
 def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optional[str] = None) -> Any:
@@ -81,11 +98,23 @@ def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optio
             for key, item in data.items()
         }
     if isinstance(data, (list, tuple)):
-        return [_walked(item, rules, ours, kind) for item in data]
+        return type(data)([_walked(item, rules, ours, kind) for item in data])
     if isinstance(data, str):
         return data if ours else _value(data, kind, rules)
-    # Small integers are counts. Large integers can be serial numbers or ids of GPUs.
-    return _value(str(data), kind, rules) if kind and isinstance(data, int) and data >= 2**32 else data
+    if isinstance(data, (int, float, type(None))):
+        # Small integers are counts. Large integers can be serial numbers or ids of GPUs.
+        return _value(str(data), kind, rules) if kind and isinstance(data, int) and data >= 2**32 else data
+    fields = {name: getattr(data, name) for name in field_names(data.__class__)}
+    clean = _walked(fields, rules, False, kind)
+    return type(data)(**{name: clean[name] for name in fields}) if clean != fields else data
+
+
+@lru_cache(maxsize=64)
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass or a Struct, or () for another type."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(each.name for each in dataclasses.fields(kind))
+    return tuple(getattr(kind, "__struct_fields__", ()))
 
 
 def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:

@@ -24,8 +24,11 @@ from runs import PROBLEM, SMALL, environment, machine_file, rocmprobe, wait_unti
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.cli.progress import Progress
 from rocmprobe.cli.time_left import TimeLeft
-from rocmprobe.engine.journal import NAME, Journal, records
+from rocmprobe.engine.journal import NAME, Journal, Plan, Run, Waiting, records
 from rocmprobe.engine.lease import DeviceLease
+from rocmprobe.engine.targets import Device
+from rocmprobe.model.options import RunOptions
+from rocmprobe.model.results import Machine, Setting
 
 #: The command line with little patience for silence.
 _IMPATIENT = """\
@@ -65,8 +68,8 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_pat
     assert any(line.startswith("[hang]") and PROBLEM in line for line in lines)
     assert re.search(r"^2 cases in \S+ s: 1 passed, 1 failed$", done.stdout, re.MULTILINE)
 
-    waits = [record for record in records(tmp_path / "out") if record["record"] == "waiting"]
-    assert {(wait["phase"], wait["left"]) for wait in waits if PROBLEM in wait["case"]} >= {
+    waits = [record for record in records(tmp_path / "out") if isinstance(record, Waiting)]
+    assert {(wait.phase, wait.left) for wait in waits if PROBLEM in wait.case} >= {
         ("first-call", 4.0),
         ("first-call", 0),
     }
@@ -78,26 +81,21 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     question = Case("cpu", "torch", "default", "copy", "float32")
     journal = Journal(tmp_path, redact=False)
-    journal.append(
-        "run", options={"level": "quick", "settings": "default"}, settings={"cpu": [
-            {"name": "default", "reason": "", "verdict": "native"}
-        ]},
-        targets=[{"device": "cpu", "backend": "onednn"}], rocmprobe="0", started="", folder="", machine={},
-        simulation=None,
-    )  # fmt: skip
+    settings = {"cpu": (Setting("default", "", "native"),)}
+    journal.append(Run("0", "", RunOptions(), Machine(), (Device("cpu", "onednn"),), settings, None, ""))
     printed = io.StringIO()
     shown = Progress(Console(file=printed, width=200), tmp_path, every=0.2)
     shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
     lease = DeviceLease("cpu", Path("/runs/another"))
     lease.take()
-    journal.append("plan", cases=[question.id])
+    journal.append(Plan((question.id,)))
     journal.intent(question)
-    journal.append("waiting", case=question.id, phase="device", left=None)
+    journal.append(Waiting(question.id, "device", None))
     words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
     assert wait_until(lambda: printed.getvalue().count(words) >= 3, 30)
     lease.release()
     assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
-    journal.append("waiting", case=question.id, phase="device", left=0)
+    journal.append(Waiting(question.id, "device", 0))
     assert wait_until(lambda: "left: default copy\n" in printed.getvalue(), 30)
     shown.pytest_sessionfinish()
 

@@ -16,6 +16,7 @@ from runs import PROBLEM, all_machines, machine_file, run
 from rocmprobe.cli import main
 from rocmprobe.cli import run as run_command
 from rocmprobe.detect import detect
+from rocmprobe.engine.journal import RunJournal
 from rocmprobe.engine.run import results
 from rocmprobe.model.facts import FACTS, GPU_FACTS, type_of
 from rocmprobe.model.results import BadInput, Gpu
@@ -93,15 +94,15 @@ def test_each_fact_of_another_type_is_refused_by_name(write: Any, value: Any) ->
     for name in NAMES:
         folder = write({name: value})
         if fits(name, value):
-            assert results(folder)
+            assert results(RunJournal(folder))
             continue
         with pytest.raises(BadInput, match=f"journal.jsonl: fact {name}: .*; the file is damaged"):
-            results(folder)
+            RunJournal(folder)
 
 
 def commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Result]:
     """The commands that read a journal. Nothing is left to run, so pytest's session is left out."""
-    monkeypatch.setattr(run_command, "_pytest", lambda folder, *_: (0, write_report(folder)))
+    monkeypatch.setattr(run_command, "_pytest", lambda folder, *_: (0, write_report(RunJournal(folder))))
     for words in (
         ["report", folder, "-o", folder / "report.html"], ["report", folder, "--format", "issue"],
         ["compare", folder, folder], ["run", "--resume", folder],

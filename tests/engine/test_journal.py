@@ -1,66 +1,96 @@
-"""The records of a journal: the classes decide which lines are whole and what is written."""
+"""The records of a journal: what is written is read as the same record, and what is shown is redacted."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.journal import (
+    End,
+    Intent,
     Journal,
     Plan,
+    Record,
+    Resumed,
+    Retry,
+    Run,
+    RunJournal,
     Settled,
     Wedged,
-    from_record,
-    is_whole,
-    parsed,
-    to_record,
+    records,
 )
-from rocmprobe.model.results import BadInput, Outcome
-from rocmprobe.model.results_file import to_json
+from rocmprobe.engine.targets import Device
+from rocmprobe.model.options import RunOptions
+from rocmprobe.model.results import BadInput, Machine, Outcome, Setting
+from rocmprobe.text import redact
 
 OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
+RUN = Run(
+    "0", "", RunOptions(), Machine(), (Device("cpu", "onednn"),),
+    {"cpu": (Setting("default", "", "native"),)}, None, "",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "record"),
-    [
-        ("plan", {"cases": ("a", "b")}, Plan(("a", "b"))),
-        ("wedged", {"device": "cuda:0"}, Wedged("cuda:0")),
-        ("outcome", {"at": 1.5, "outcome": OUTCOME}, Settled(1.5, OUTCOME)),
-    ],
-)
-def test_a_record_survives_the_journal(tmp_path, kind: str, content: dict[str, Any], record: Any) -> None:
-    journal = Journal(tmp_path, redact=False)
-    journal.append(kind, **content)
-    [line] = parsed(journal.path.read_bytes().splitlines())
-    assert from_record(line) == record
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    made = Journal(tmp_path, redact=False)
+    made.append(RUN)
+    return made
 
 
 @pytest.mark.parametrize(
     "record",
-    [
-        None, [], {}, {"record": 1}, {"record": "plan"}, {"record": "plan", "cases": "a"},
-        {"record": "waiting", "case": "a", "phase": "start", "left": "1"}, {"record": "outcome", "at": 1},
-    ],
+    [Plan(("a", "b")), Wedged("cuda:0"), Settled(1.5, OUTCOME),
+     Settled(1.5, replace(OUTCOME, evidence=("\udcff",), timings={"odd": [float("inf")]}))],
 )  # fmt: skip
-def test_a_line_without_the_fields_of_its_kind_is_skipped(record: Any) -> None:
-    assert not is_whole(record)
+def test_a_record_survives_the_journal(tmp_path: Path, journal: Journal, record: Record) -> None:
+    journal.append(record)
+    assert records(tmp_path) == [RUN, record]
 
 
-def test_a_field_with_a_default_may_be_missing() -> None:
-    assert is_whole({"record": "resumed", "at": "now"})
-    assert is_whole({"record": "of a later version"})
-    assert from_record({"record": "of a later version"}) is None
+def test_the_state_in_memory_is_the_state_on_disk(tmp_path: Path, journal: Journal) -> None:
+    case = Case("cpu", "torch", "default", "copy", "float32")
+    blocked = replace(OUTCOME, id="b", state="blocked")
+    for record in (
+        Plan((case.id,)), Intent(1.0, case.id, case), Settled(2.0, OUTCOME), Settled(2.0, blocked),
+        Wedged("cpu"), Resumed("now", "boot"), Intent(3.0, "b", case), Retry("b"), Plan(("c",)), End("then"),
+    ):  # fmt: skip
+        journal.append(record)
+    assert RunJournal(tmp_path).state == journal.state
+    assert journal.state.planned == {case.id, "c"}
+    assert set(journal.state.outcomes) == {OUTCOME.id}
+    assert not journal.wedged("cpu")
+    assert journal.state.finished == "then"
 
 
-def test_a_wrong_type_within_a_record_is_refused() -> None:
-    record = {"record": "outcome", "at": 1, "outcome": {**to_json(OUTCOME), "evidence": 1}}
-    assert is_whole(record)
-    with pytest.raises(BadInput, match="evidence"):
-        from_record(record)
+def test_a_process_that_was_killed_in_a_line_costs_only_this_line(tmp_path: Path, journal: Journal) -> None:
+    with journal.path.open("ab") as stream:
+        stream.write(b'{"record": "end", "at')
+    journal.append(Wedged("cpu"))
+    assert records(tmp_path) == [RUN, Wedged("cpu")]
 
 
-def test_a_field_that_a_record_does_not_have_is_not_written() -> None:
-    with pytest.raises(TypeError):
-        to_record("wedged", {"device": "cuda:0", "why": "?"})
+def test_a_wrong_type_within_a_record_is_refused_by_its_place(tmp_path: Path, journal: Journal) -> None:
+    journal.append(Settled(1, OUTCOME))
+    text = journal.path.read_text("utf-8").replace('"evidence": []', '"evidence": 1')
+    journal.path.write_text(text, "utf-8")
+    with pytest.raises(
+        BadInput, match=r"journal.jsonl: record: .*`\$.outcome.evidence`; the file is damaged"
+    ):
+        RunJournal(tmp_path)
+
+
+def test_the_file_the_state_and_the_returned_outcome_are_redacted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, redact=True)
+    journal.append(RUN)
+    told = replace(OUTCOME, evidence=("/home/jane-roe/x.py: 10.20.30.40:8080",), attempts=())
+    returned = journal.outcome(told)
+    assert "jane" not in journal.path.read_text("utf-8")
+    assert returned == journal.find(OUTCOME.id) == RunJournal(tmp_path).find(OUTCOME.id)
+    plain = json.loads(journal.path.read_text("utf-8").splitlines()[1])["outcome"]["evidence"]
+    assert plain == list(returned.evidence) == [redact.redacted_text(told.evidence[0])]
+    assert returned.id == OUTCOME.id

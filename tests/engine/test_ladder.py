@@ -11,7 +11,7 @@ from runs import PROBLEM, Run, journal, machine_file, resume, run
 from tiers import OLD_TORCH
 
 from rocmprobe.model.results_file import read_results
-from rocmprobe.report.write import judged_results
+from rocmprobe.report.write import recorded
 
 RUNGS = tuple(f"--only={check}" for check in ("copy", "elementwise", "gemm", "im2col", "convolution"))
 
@@ -58,7 +58,7 @@ def test_a_device_that_no_longer_answers_stops_the_run_with_exit_code_4(wedged: 
 
 
 def test_the_results_that_a_run_shows_are_those_that_it_has_written(wedged: Run) -> None:
-    assert judged_results(wedged.folder) == read_results(wedged.folder / "results.json")
+    assert recorded(wedged.folder) == read_results(wedged.folder / "results.json")
 
 
 def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(wedged: Run, tmp_path: Path) -> None:

@@ -19,10 +19,7 @@ from rendering import Rendered, render, rows, unpacked
 
 from rocmprobe.knowledge.causes import cause
 from rocmprobe.model.results import Fact, Machine, Outcome, Results
-from rocmprobe.model.results_file import as_stored, read_results, write_results
 from rocmprobe.model.states import STATES
-from rocmprobe.report import junit
-from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html, view
 from rocmprobe.report.terminal.markdown import markdown
 
@@ -227,20 +224,6 @@ def test_settings_of_pytest_do_not_reach_the_page(
     rendered = render(sample.rdna1(), inside / "out")
     assert rendered.html == rdna1.html
     assert {path.name for path in inside.rglob("*")} == {"out", "junit.xml", "report.html", "results.json"}
-
-
-def test_the_end_of_a_run_and_its_results_give_the_same_page(tmp_path: Path) -> None:
-    """What a run holds in memory and JSON has no word for is shown as results.json has it."""
-    odd = {"fwd": float("nan"), "fwd_bwd": float("inf"), "list": (1.0, float("-inf"))}
-    outcomes = (
-        sample.outcome("default", "throughput", "conv", "pass", timings=odd),
-        *sample.rdna1().outcomes,
-    )
-    run = as_stored(dataclasses.replace(sample.rdna1(), outcomes=outcomes))
-    write_results(run, tmp_path / "results.json")
-    read = read_results(tmp_path / "results.json")
-    assert html.page(run) == html.page(read)
-    assert junit.document(reported(run), run) == junit.document(reported(read), read)
 
 
 def test_report_needs_no_torch() -> None:
