@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
@@ -127,7 +128,6 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.status_line import RunConsole
     from rocmprobe.cli.verify import derived_setting, refuse, verification_options
     from rocmprobe.engine import run
     from rocmprobe.process.leftovers import remove_leftovers
@@ -144,6 +144,8 @@ def run_command(
     display = Display(Console(), verbose, quiet, opens)
     found = remove_leftovers()
     if found and not quiet:
+        from rocmprobe.cli.progress import RunConsole
+
         RunConsole().print(f"Removed {found} temporary folder(s) of a run that was killed.")
     expected = read_results(verify) if verify else None
     if resume is not None:
@@ -207,12 +209,12 @@ def settled(
     workers: Optional[int],
     pytest_args: tuple[str, ...],
     display: Display,
-    progress: Optional[Any] = None,
+    progress: Optional[AbstractContextManager[Any]] = None,
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run in ``folder``, and return the exit code and the results.
 
-    The results are None after an internal error. ``progress`` is a pytest plugin, by default the progress
-    display of `rocmprobe run`.
+    The results are None after an internal error. ``progress`` displays the run while the suites run, by
+    default as `rocmprobe run` does.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.child import start_fork_server
@@ -299,12 +301,16 @@ class _Written:
 
 
 def _pytest(
-    folder: Path, workers: int, extra: tuple[str, ...], display: Display, progress: Optional[Any]
+    folder: Path,
+    workers: int,
+    extra: tuple[str, ...],
+    display: Display,
+    progress: Optional[AbstractContextManager[Any]],
 ) -> tuple[int, Optional[Results]]:
     """Run the suites in this process, without the user's pytest configuration."""
     import pytest
 
-    from rocmprobe.cli.progress import NORMAL, QUIET, VERBOSE, Progress
+    from rocmprobe.cli.progress import Progress
     from rocmprobe.pytest_plugin import suites_folder
 
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
@@ -319,13 +325,14 @@ def _pytest(
         "--rootdir", suites, "--confcutdir", suites,
         "-p", "rocmprobe.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:terminal",
         "--rocmprobe-run", str(folder),
+        # The progress is printed while tests run, and the output of checks is captured in their processes.
+        "--capture=no",
     ]  # fmt: skip
     if workers > 1:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     written = _Written()
-    verbosity = QUIET if display.quiet else VERBOSE if display.verbose else NORMAL
-    progress = progress or Progress(display.console, folder, verbosity=verbosity)
-    code = pytest.main([*arguments, *extra, suites], plugins=[progress, written])
+    with progress or (nullcontext() if display.quiet else Progress(folder, display.verbose)):
+        code = pytest.main([*arguments, *extra, suites], plugins=[written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.results
     if code == pytest.ExitCode.INTERRUPTED:

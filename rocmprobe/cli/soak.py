@@ -88,7 +88,7 @@ def soak_command(
     except BadInput as error:
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     console = Console()
-    progress = SoakProgress(console, folder, 60 * minutes)
+    progress = SoakProgress(folder, 60 * minutes)
     code, found = settled(folder, 1, (), Display(console), progress)
     if found is None:
         return code
@@ -202,13 +202,13 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
 
 
 class SoakProgress:
-    """A pytest plugin that shows the progress of the soak in ``folder``."""
+    """Display of the soak in ``folder`` during a ``with`` block."""
 
-    def __init__(self, console: Any, folder: Path, seconds: float) -> None:
-        from rocmprobe.cli.status_line import uncaptured
+    def __init__(self, folder: Path, seconds: float) -> None:
+        from rocmprobe.cli.progress import RunConsole
         from rocmprobe.engine.journal import NAME, Appended
 
-        self._console = uncaptured(console)
+        self._console = RunConsole()
         self._appended = Appended(folder / NAME)
         self._wanted = seconds
         self._progress: Mapping[str, Any] = {}
@@ -217,13 +217,12 @@ class SoakProgress:
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
-    def pytest_sessionstart(self) -> None:
+    def __enter__(self) -> None:
         self._watcher.start()
 
-    def pytest_sessionfinish(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
-        if self._watcher.is_alive():
-            self._watcher.join(5)
+        self._watcher.join(5)
 
     def _watch(self) -> None:
         with suppress(BrokenPipeError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, Run, run_of
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.engine.targets import Device
@@ -29,6 +29,16 @@ from rocmprobe.simulate.machines import SimulatedMachine
 
 #: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
 _SWEEP_PATIENCE = 3
+
+
+def budgets_of(run: Run) -> Budgets:
+    """Return the limits of a run."""
+    budgets = BUDGETS[run.options.level]
+    if run.options.minutes:
+        # The first call of a soak takes long, because it compiles the kernels of a whole network.
+        first_call = BUDGETS["long"].first_call
+        budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
+    return replace(budgets, **run.simulation.budgets) if run.simulation else budgets
 
 
 class Session:
@@ -71,18 +81,11 @@ class Session:
     def of_run(cls, folder: Path) -> Session:
         """Return a session for the run in ``folder``."""
         run = run_of(folder)
-        budgets = BUDGETS[run.options.level]
-        if run.options.minutes:
-            # The first call of a soak takes long, because it compiles the kernels of a whole network.
-            first_call = BUDGETS["long"].first_call
-            budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
-        if run.simulation:
-            budgets = replace(budgets, **run.simulation.budgets)
         return cls(
             run.options,
             run.targets,
             run.settings,
-            budgets,
+            budgets_of(run),
             Journal(folder, run.options.redact),
             # The times of a simulated machine are meaningless, so measurements need no lease.
             None if run.simulation else folder.resolve(),
