@@ -14,9 +14,7 @@ from typing import Any, NoReturn, Optional
 import click
 
 from rocmprobe import __version__
-from rocmprobe.cli.help import CommandGroup
 from rocmprobe.model.exit_codes import INTERNAL, INTERRUPTED, NOTHING, UNREAD, USAGE
-from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.text import printing
 
 
@@ -49,28 +47,24 @@ def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
 def _code(command: Callable[[], int]) -> int:
     try:
         return command()
-    except BadInput as error:
-        printing.print_stderr(error)
-        return USAGE
-    except NothingToTest as error:
-        printing.print_stderr(error)
-        return NOTHING
     except KeyboardInterrupt:
         printing.print_stderr("interrupted")
         return INTERRUPTED
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise
     except Exception as error:
-        # Imported late, because the import would take a fifth of the time of `rocmprobe explain`.
+        # Imported late, because most commands do not need the journal, and the import is slow.
         from rocmprobe.engine.journal import CannotWrite
+        from rocmprobe.model.results import BadInput, NothingToTest
 
-        if isinstance(error, CannotWrite):
-            printing.print_stderr(error)
-        elif exhausted(error):
+        for kind, code in ((BadInput, USAGE), (NothingToTest, NOTHING), (CannotWrite, INTERNAL)):
+            if isinstance(error, kind):
+                printing.print_stderr(error)
+                return code
+        if exhausted(error):
             raise
-        else:
-            # Python itself would exit with 1, which is rocmprobe's exit code for findings.
-            printing.print_traceback()
+        # Python itself would exit with 1, which is rocmprobe's exit code for findings.
+        printing.print_traceback()
         return INTERNAL
 
 
@@ -97,11 +91,32 @@ def exhausted(error: Optional[BaseException]) -> str:
     return exhausted(error.__cause__ or error.__context__)
 
 
-#: Commands, each in the module with the same name. ``cli/help.py`` assigns commands to groups in the help.
-COMMANDS = (
-    "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
-    "run", "shapes",
-)  # fmt: skip
+#: Commands with one line of help, in groups, in the order in which a user needs them. Each command is in the
+#: module with the same name. The lines are repeated here, because the import of all commands is slow.
+GROUPS = {
+    "Start": {
+        "install": "Print the commands that install a PyTorch for this GPU.",
+        "detect": "Show the GPU, driver, ROCm and PyTorch of this machine.",
+        "run": "Test this GPU, recommend a configuration, write a report.",
+    },
+    "Use": {
+        "exec": "Run your program, unchanged, with the recommended configuration.",
+        "env": "Print the recommended configuration as shell variables.",
+        "check": "Check in one line and 50 seconds that the configuration works.",
+    },
+    "Understand": {
+        "explain": "Say why a program failed, from its log or from a run.",
+        "compare": "Show what changed between two runs, or many runs in one table.",
+        "report": "Write the report of a run again, or the text of an issue.",
+        "repro": "Print a torch script that repeats one case, for a bug report.",
+    },
+    "Advanced": {
+        "shapes": "Record the convolutions that your program runs.",
+        "monitor": "Show the sensors of every AMD GPU, live.",
+        "list": "Print a table: settings, checks, GPUs, causes, machines, ...",
+    },
+}
+COMMANDS = tuple(sorted(name for commands in GROUPS.values() for name in commands))
 
 
 def command(name: str) -> click.Command:
@@ -110,7 +125,7 @@ def command(name: str) -> click.Command:
     return found
 
 
-class _Commands(CommandGroup):
+class _Commands(click.Group):
     """The group of all commands, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -118,6 +133,12 @@ class _Commands(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
         return command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), line) for name, line in commands.items()])
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Help of the command line, with commands and options in groups."""
+"""Help of a command, with its options in groups."""
 
 from __future__ import annotations
 
@@ -7,38 +7,8 @@ from typing import Any
 
 import click
 
-#: Commands in groups, in the order in which a user needs them.
-GROUPS = {
-    "Start": ("install", "detect", "run"),
-    "Use": ("exec", "env", "check"),
-    "Understand": ("explain", "compare", "report", "repro"),
-    "Advanced": ("shapes", "monitor", "list"),
-}
-_WIDEST = max(len(name) for names in GROUPS.values() for name in names)
 #: Title of options without a group. Click's own option ``--help`` is one of them.
 _OPTIONS = "Options"
-
-
-def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the commands ``names``, keyed by group. Commands without a group are under "Other"."""
-    groups = {title: [name for name in members if name in names] for title, members in GROUPS.items()}
-    known = {name for members in GROUPS.values() for name in members}
-    groups["Other"] = [name for name in names if name not in known]
-    return {title: members for title, members in groups.items() if members}
-
-
-class CommandGroup(click.Group):
-    """A click group whose help lists commands under the titles in ``GROUPS``."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in grouped_names(tuple(self.list_commands(ctx))).items():
-            with formatter.section(title):
-                rows = []
-                for name in names:
-                    command = self.get_command(ctx, name)
-                    if command is not None and not command.hidden:
-                        rows.append((name.ljust(_WIDEST), command.get_short_help_str(formatter.width)))
-                formatter.write_dl(rows)
 
 
 class GroupedOption(click.Option):

@@ -1,4 +1,7 @@
-"""Progress output of a run, which replaces pytest's own terminal output."""
+"""Progress of a run: a bar on a terminal, a line every ten seconds elsewhere, and a line for each failure.
+
+The progress is read from the journal, so it is the same for cases in this process and in xdist's workers.
+"""
 
 from __future__ import annotations
 
@@ -6,274 +9,239 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
-import msgspec
-import pytest
+import rich.progress
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.table import Column
 from rich.text import Text
 
-from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.cli.base import describe_holder
-from rocmprobe.cli.status_line import Status, StatusLine, status_line, uncaptured
 from rocmprobe.cli.time_left import TimeLeft
-from rocmprobe.engine.budgets import BUDGETS
-from rocmprobe.engine.journal import NAME, Appended, run_of
+from rocmprobe.engine import journal
 from rocmprobe.engine.lease import leased
-from rocmprobe.model.results_file import from_json
+from rocmprobe.engine.session import budgets_of
+from rocmprobe.judge.judgement import Expectations
+from rocmprobe.model.results import Outcome
 from rocmprobe.model.states import STATES
 from rocmprobe.text.console import Console
 from rocmprobe.text.durations import duration
 
-NORMAL, VERBOSE, QUIET = "normal", "verbose", "quiet"
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
-_WIDEST_CHECK = max(map(len, CHECKS))
-_DIGITS = re.compile(r"\d+")
+#: Maximum length of a printed line, if the output is not a terminal.
 _LONGEST = 200
-#: The status line shows a countdown after this many seconds without an event, or after this fraction of the
-#: time limit, whichever is shorter.
+#: The countdown begins after this many seconds without an event, or after this fraction of the time limit.
 _PATIENCE, _SHARE = 3.0, 0.25
 
 
-class Progress:
-    """A pytest plugin that shows the progress of the run in ``folder``."""
+class RunConsole(Console):
+    """A console that ignores a broken pipe, so that the run continues."""
 
-    def __init__(self, console: Console, folder: Path, every: float = 10.0, verbosity: str = NORMAL) -> None:
-        self._console = uncaptured(console)
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+@dataclass
+class _Running:
+    """A case that runs. ``limit`` is the timeout of the step that began at ``since``, or 0."""
+
+    case: Case
+    begun: float
+    since: float = field(default_factory=time.monotonic)
+    limit: float = 0.0
+    needs_device: bool = False
+
+    @property
+    def waited(self) -> float:
+        return time.monotonic() - self.since
+
+    @property
+    def is_late(self) -> bool:
+        return self.limit > 0 and self.waited > min(_PATIENCE, _SHARE * self.limit)
+
+
+class Progress:
+    """Display of the run in ``folder`` during a ``with`` block."""
+
+    def __init__(
+        self, folder: Path, verbose: bool = False, console: Optional[Console] = None, every: float = 10.0
+    ) -> None:
+        self._console = console or RunConsole()
+        self._verbose = verbose
         self._every = every
-        self._verbosity = verbosity
-        self._line = StatusLine()
-        self._states: Counter[str] = Counter()
-        self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        self._shown: set[tuple[str, ...]] = set()
-        run = run_of(folder)
-        budgets = BUDGETS[run.options.level]
-        self._time_left = TimeLeft(budgets.measure, 60 * run.options.minutes or budgets.soak)
-        self._planned: Optional[set[str]] = None
-        self._targets = run.targets
-        self._settings = run.settings
-        # Settings for single solvers are left out: their names are long, and most runs do not test them.
-        names = [setting.name for rows in run.settings.values() for setting in rows if not setting.solver]
-        self._every_solver = run.options.settings == "all"
-        self._widest_setting = max(map(len, names))
-        self._several_devices = len(run.targets) > 1
-        self._widest_target = max(map(len, run.devices))
-        # The estimated times were measured on a CPU. On a GPU, first calls also compile kernels.
-        self._compiles = not run.simulation and any(device != "cpu" for device in run.devices)
-        self._workers = 1
-        self._appended = Appended(folder / NAME)
-        self._settled: set[str] = set()
+        self._run = journal.run_of(folder)
+        self._expectations = Expectations(self._run.machine)
+        self._appended = journal.Appended(folder / journal.NAME)
+        self._time_left = TimeLeft(budgets_of(self._run))
+        self._planned: set[str] = set()
+        self._settled: dict[str, Outcome] = {}
         self._running: dict[str, _Running] = {}
-        self._waiting: set[str] = set()
-        self._lock = threading.RLock()
-        # If cases run in xdist's workers, pytest reports only outcomes, so read the journal for other events.
-        for record in self._new_records():
-            self._take(record)
+        self._skipped: Counter[tuple[str, str]] = Counter()
+        self._failures: set[tuple[str, ...]] = set()
+        self._failing: set[str] = set()  # devices on which a convolution fails
+        self._printed = time.monotonic()
+        self._follow(show=False)
         # Forget cases that were running when an earlier session of this run died.
         self._running.clear()
+        self._bar: Optional[rich.progress.Progress] = None
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            status = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            self._bar = rich.progress.Progress(
+                BarColumn(bar_width=max(8, min(30, self._console.width // 6))),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}", markup=False, table_column=status),
+                console=self._console,
+                auto_refresh=False,  # each refresh by rich's own thread would disturb a measurement
+                transient=True,
+                expand=True,
+            )
+            self._bar.add_task("starting", total=None)
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        self._workers = getattr(session.config.option, "numprocesses", None) or 1
-        self._line = status_line(self._console, self._every, self._verbosity == QUIET)
+    def __enter__(self) -> Progress:
+        if self._bar:
+            self._bar.start()
         self._watcher.start()
+        return self
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self) -> None:
-        self._follow()
-        self._update_line()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        found: dict[str, Any] = dict(report.user_properties).get("rocmprobe", {})  # type: ignore[assignment]
-        if report.when != "setup" or not found:
-            return
-        self._follow()
-        self._states[found["state"]] += 1
-        said = found["evidence"][0] if found["evidence"] and found["state"] != "pass" else ""
-        if self._verbosity == VERBOSE:
-            if found["state"] == "skipped":
-                self._skipped.setdefault((found["check"], said), []).append(found)
-            else:
-                self._print_case(found["state"], found, said)
-        elif STATES[found["state"]].tone in ("bad", "fault"):
-            self._print_failure(found, said)
-
-    def pytest_sessionfinish(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
-        self._print_skipped()
-        with self._lock:
-            self._line.stop()
-            self._line = StatusLine()
-
-    def pytest_unconfigure(self) -> None:
-        """Restore the terminal, even after a session that did not finish."""
-        self._over.set()
-        with self._lock:
-            self._line.stop()
-
-    def _print_failure(self, found: Mapping[str, Any], said: str) -> None:
-        key = (found["device"], found["setting"], found["check"], _DIGITS.sub("#", said))
-        if key in self._shown:
-            return
-        self._shown.add(key)
-        state = STATES[found["state"]]
-        where = " ".join(
-            (*([found["device"]] if self._several_devices else []),
-             found["setting"], found["check"], found["dtype"], found["direction"] or "")
-        ).rstrip()  # fmt: skip
-        known = "known: " if found["state"] == "xfail" else ""
-        line = Text(f"{state.symbol} ", _STYLES[state.tone]).append(where, "default")
-        line.append(f"  {known}{said}", "dim").append(f"  {found['problem'] or ''}", "dim")
-        line.rstrip()
-        width = self._console.width - 1 if self._console.is_terminal else _LONGEST
-        line.truncate(width, overflow="ellipsis")
-        self._print(line)
-
-    def _print_skipped(self) -> None:
-        for (check, said), cases in self._skipped.items():
-            if len(cases) == 1:
-                self._print_case("skipped", cases[0], said)
-                continue
-            line = Text("[skipped]".ljust(12), style="dim")
-            self._print(line.append(f"{len(cases)} cases of {check}  {said}"[:160], style="dim"))
+        self._watcher.join()
+        if self._bar:
+            self._bar.stop()
+        self._follow()
+        for (check, why), count in self._skipped.items():
+            self._print(
+                f"{'[skipped]':<11} {count} {'case' if count == 1 else 'cases'} of {check}  {why}", "dim"
+            )
 
     def _watch(self) -> None:
         while not self._over.wait(min(1.0, self._every / 4)):
             self._follow()
-            self._update_line()
+            if self._planned:
+                self._show_status()
 
-    def _update_line(self) -> None:
-        with self._lock:
-            if not self._over.is_set():
-                self._line.update(self._status())
+    def _follow(self, show: bool = True) -> None:
+        records: list[journal.Record] = []
+        # The run must continue even if this display cannot read the journal.
+        with suppress(OSError):
+            records = self._appended.new()
+        for record in records:
+            if isinstance(record, journal.Against):
+                self._expectations = Expectations(self._run.machine, record.baseline)
+            elif isinstance(record, journal.Resumed):
+                self._planned = set()
+            elif isinstance(record, journal.Plan):
+                self._planned.update(record.cases)
+                if show:
+                    self._show_plan()
+            elif isinstance(record, journal.Intent):
+                self._running[record.case] = _Running(record.question, record.at)
+            elif isinstance(record, journal.Waiting) and record.case in self._running:
+                running = self._running[record.case]
+                running.since, running.limit = time.monotonic(), record.left or 0.0
+                running.needs_device = record.left is None
+                if running.needs_device:
+                    self._printed = 0.0  # Print the next status at once.
+            elif isinstance(record, journal.Settled):
+                outcome = self._settled[record.outcome.id] = self._expectations.marked(record.outcome)
+                if outcome.id in self._running:
+                    seconds = record.at - self._running.pop(outcome.id).begun
+                    self._time_left.add_finished(outcome.id, record.outcome.state, seconds)
+                if outcome.fails and outcome.check == "convolution":
+                    self._failing.add(outcome.device)
+                if show:
+                    self._show_outcome(outcome)
+            elif isinstance(record, journal.Retry):
+                self._settled.pop(record.case, None)
 
-    def _status(self) -> Status:
-        known = self._states["xfail"]
-        failed = sum(self._states[state.name] for state in STATES.values() if state.tone in ("bad", "fault"))
-        if self._planned is None:
-            return Status()
-        now, left, waiting = self._now()
-        done = len(self._planned & self._settled)
-        return Status(done, len(self._planned), failed - known, known, now, left, waiting)
+    def _seconds_left(self) -> tuple[float, bool]:
+        left = filter(self._is_certain, self._planned - self._settled.keys())
+        hanging = {case: time.time() - each.begun for case, each in self._running.items() if each.is_late}
+        return self._time_left.of(left, hanging, len(self._run.targets))
 
-    def _now(self) -> tuple[str, str, bool]:
-        waiting = next((self._running[case] for case in self._waiting if case in self._running), None)
-        if waiting is not None:
-            return f"waiting for {self._holder(waiting.question)}", "", True
-        left = duration(self._seconds_left(), rough=True)
-        running = max(self._running.values(), key=lambda each: each.seconds, default=None)
-        if running is None:
-            return "", f"{left} left", False
-        question = running.question
-        now = f"{question['setting']} {question['check']}"
-        if running.is_late:
-            return now, f"no answer, stopped in {running.seconds_left:.0f} s", False
-        return now, f"{left} left", False
+    def _is_certain(self, case: str) -> bool:
+        """Return True unless the case runs only after a failure and no convolution has failed."""
+        device, _, name, *_ = case.split("/")
+        setting = next(each for each in self._run.settings[device] if each.name == name)
+        if self._run.options.settings == "all" or not (setting.solver or setting.by_name):
+            return True
+        return device in self._failing
 
-    def _follow(self) -> None:
-        with self._lock:
-            for record in self._new_records():
-                self._take(record)
-                if record["record"] == "plan":
-                    self._announce_plan(set(record["cases"]))
-
-    def _announce_plan(self, planned: set[str]) -> None:
-        self._planned = planned
-        before = len(planned & self._settled)
-        answered = f", {before} of them done before" if before else ""
-        left = duration(self._seconds_left(), rough=True)
-        if self._compiles:
-            took = f"at least {left}, more while kernels for the GPU are compiled"
-        else:
+    def _show_plan(self) -> None:
+        count, before = len(self._planned), len(self._planned & self._settled.keys())
+        done = f", {before} of them done before" if before else ""
+        left = duration(self._seconds_left()[0], rough=True)
+        # The guesses are times on a CPU. On a GPU, first calls also compile kernels.
+        if self._run.simulation or set(self._run.devices) == {"cpu"}:
             took = f"about {left} if nothing hangs"
-        cases = "1 case" if len(planned) == 1 else f"{len(planned)} cases"
-        self._print(Text(f"{cases}{answered}; {took}"))
+        else:
+            took = f"at least {left}, more while kernels for the GPU are compiled"
+        self._print(f"{count} {'case' if count == 1 else 'cases'}{done}; {took}")
 
-    def _seconds_left(self) -> float:
-        left = (self._planned or set()) - self._settled
-        # Leave out cases of single solvers, because most runs test them only after a failure.
-        sure = left if self._every_solver else {case for case in left if case.split("/")[3] != "solver"}
-        return self._time_left.of(sure, self._workers)
+    def _show_status(self) -> None:
+        outcomes = [self._settled[case] for case in self._planned & self._settled.keys()]
+        known = sum(outcome.state == "xfail" for outcome in outcomes)
+        failed = sum(STATES[outcome.state].tone in ("bad", "fault") for outcome in outcomes) - known
+        counts = ((failed, "failed"), (known, f"known failure{'s' if known > 1 else ''}"))
+        left, now = self._now()
+        words = ", ".join([*(f"{count} {name}" for count, name in counts if count), *filter(None, [left])])
+        status = ": ".join(filter(None, (words, now)))
+        if self._bar:
+            task = self._bar.task_ids[0]
+            self._bar.update(task, completed=len(outcomes), total=len(self._planned), description=status)
+            self._bar.refresh()
+        elif time.monotonic() - self._printed >= self._every:
+            self._printed = time.monotonic()
+            self._print(f"{len(outcomes)} of {len(self._planned)}, {status}")
 
-    def _take(self, record: Mapping[str, Any]) -> None:
-        kind = record["record"]
-        if kind == "intent":
-            self._running[record["case"]] = _Running(record["question"], record["at"])
-        elif kind == "waiting" and record["phase"] == "device":
-            if record["left"] is None:
-                self._waiting.add(record["case"])
-            else:
-                self._waiting.discard(record["case"])
-        elif kind == "waiting" and record["case"] in self._running:
-            self._running[record["case"]].wait_until(record["left"])
-        elif kind == "outcome":
-            case = record["outcome"]["id"]
-            running = self._running.pop(case, None)
-            self._waiting.discard(case)
-            self._settled.add(case)
-            if running is not None and self._planned:
-                self._time_left.add_finished(case, record["at"] - running.begun)
-        elif kind == "retry":
-            self._settled.discard(record["case"])
+    def _now(self) -> tuple[str, str]:
+        """Return the time left and the current step, in words."""
+        waiting = next((each.case for each in self._running.values() if each.needs_device), None)
+        if waiting:
+            setting = next(
+                each for each in self._run.settings[waiting.device] if each.name == waiting.setting
+            )
+            device = leased(waiting, setting, self._run.targets)
+            return "", f"waiting for {describe_holder(device) or f'another run on {device}'}"
+        seconds, with_hangs = self._seconds_left()
+        left = f"{'at most ' if with_hangs else ''}{duration(seconds, rough=True)} left"
+        running = max(self._running.values(), key=lambda each: each.waited, default=None)
+        if running is None:
+            return (left, "") if seconds else ("", "writing the report")
+        if running.is_late:
+            left = f"no answer, stopped in {max(0.0, running.limit - running.waited):.0f} s, {left}"
+        return left, f"{running.case.setting} {running.case.check}"
 
-    def _holder(self, question: Mapping[str, Any]) -> str:
-        case = from_json(Case, question)
-        setting = next(each for each in self._settings[case.device] if each.name == case.setting)
-        name = leased(case, setting, self._targets)
-        return describe_holder(name) or f"another run on {name}"
+    def _show_outcome(self, outcome: Outcome) -> None:
+        why = outcome.evidence[0] if outcome.evidence and outcome.state != "pass" else ""
+        device = f"{outcome.device} " if len(self._run.targets) > 1 else ""
+        state, direction = STATES[outcome.state], outcome.direction or ""
+        if self._verbose and outcome.state == "skipped":
+            self._skipped[outcome.check, why] += 1
+        elif self._verbose:
+            subject = f"{outcome.check:<18}  {outcome.problem or outcome.dtype:<36}  {direction:<11}"
+            where = f"{device}{outcome.setting:<18}  {subject}"
+            self._print(f"{f'[{outcome.state}]':<11} ", _STYLES[state.tone], where, f"  {why[:118]}")
+        elif state.tone in ("bad", "fault"):
+            kind = (outcome.device, outcome.setting, outcome.check, re.sub(r"\d+", "#", why))
+            if kind in self._failures:
+                return
+            self._failures.add(kind)
+            where = f"{device}{outcome.setting} {outcome.check} {outcome.dtype} {direction}".rstrip()
+            known = "known: " if outcome.state == "xfail" else ""
+            detail = f"  {known}{why}  {outcome.problem or ''}"
+            self._print(f"{state.symbol} ", _STYLES[state.tone], where, detail)
 
-    def _new_records(self) -> list[dict[str, Any]]:
-        # The run must continue even if the progress output cannot read the journal.
-        try:
-            return [msgspec.to_builtins(record) for record in self._appended.new()]
-        except OSError:
-            return []
-
-    def _print_case(self, state: str, question: Mapping[str, Any], said: str) -> None:
-        style = _STYLES[STATES[state].tone]
-        columns = [
-            question["setting"].ljust(self._widest_setting), question["check"].ljust(_WIDEST_CHECK),
-            (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
-        ]  # fmt: skip
-        if self._several_devices:
-            columns.insert(0, question["device"].ljust(self._widest_target))
-        line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")
-        line.append(f"  {said}"[:120], style="dim")
+    def _print(self, text: str, style: str = "", where: str = "", detail: str = "") -> None:
+        line = Text(text, style).append(where, "default").append(detail, "dim")
         line.rstrip()
-        self._print(line)
-
-    def _print(self, line: Text) -> None:
-        if self._verbosity == QUIET:
-            return
-        with self._lock, suppress(BrokenPipeError):
-            self._console.print(line, soft_wrap=True)
-
-
-class _Running:
-    def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        self.question = question
-        self.begun = begun
-        self._since = time.monotonic()
-        self._ends: Optional[float] = None
-
-    def wait_until(self, left: float) -> None:
-        """Start a countdown of ``left`` seconds for the current step. 0 means no limit."""
-        self._since = time.monotonic()
-        self._ends = self._since + left if left else None
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._since
-
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, (self._ends or 0.0) - time.monotonic())
-
-    @property
-    def is_late(self) -> bool:
-        limit = (self._ends or 0.0) - self._since
-        return self._ends is not None and self.seconds > min(_PATIENCE, _SHARE * limit)
+        if not self._verbose:
+            width = self._console.width - 1 if self._console.is_terminal else _LONGEST
+            line.truncate(width, overflow="ellipsis")
+        self._console.print(line, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
@@ -134,7 +135,6 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.status_line import RunConsole
     from rocmprobe.cli.verify import derived_setting, refuse, verification_options
     from rocmprobe.engine import run
     from rocmprobe.process.leftovers import remove_leftovers
@@ -151,6 +151,8 @@ def run_command(
     display = Display(Console(), verbose, quiet, opens)
     found = remove_leftovers()
     if found and not quiet:
+        from rocmprobe.cli.progress import RunConsole
+
         RunConsole().print(f"Removed {found} temporary folder(s) of a run that was killed.")
     expected = read_results(verify) if verify else None
     if resume is not None:
@@ -313,7 +315,7 @@ def _pytest(
     """Run the suites in this process, without the user's pytest configuration."""
     import pytest
 
-    from rocmprobe.cli.progress import NORMAL, QUIET, VERBOSE, Progress
+    from rocmprobe.cli.progress import Progress
     from rocmprobe.pytest_plugin import suites_folder
 
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
@@ -328,13 +330,14 @@ def _pytest(
         "--rootdir", suites, "--confcutdir", suites,
         "-p", "rocmprobe.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:terminal",
         "--rocmprobe-run", str(folder),
+        # The progress is printed while tests run, and the output of checks is captured in their processes.
+        "--capture=no",
     ]  # fmt: skip
     if workers > 1:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     written = _Written()
-    verbosity = QUIET if display.quiet else VERBOSE if display.verbose else NORMAL
-    progress = Progress(display.console, folder, verbosity=verbosity)
-    code = pytest.main([*arguments, *extra, suites], plugins=[progress, written])
+    with nullcontext() if display.quiet else Progress(folder, display.verbose):
+        code = pytest.main([*arguments, *extra, suites], plugins=[written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.results
     if code == pytest.ExitCode.INTERRUPTED:

@@ -13,7 +13,7 @@ from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS, Budgets
-from rocmprobe.engine.journal import BaseJournal, CannotWrite, RunJournal, Waiting
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, Run, RunJournal, Waiting
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials
@@ -30,6 +30,16 @@ from rocmprobe.simulate.machines import SimulatedMachine
 
 #: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
 _SWEEP_PATIENCE = 3
+
+
+def budgets_of(run: Run) -> Budgets:
+    """Return the limits of a run."""
+    budgets = BUDGETS[run.options.level]
+    if run.options.minutes:
+        # The first call of a soak takes long, because it compiles the kernels of a whole network.
+        first_call = BUDGETS["long"].first_call
+        budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
+    return replace(budgets, **run.simulation.budgets) if run.simulation else budgets
 
 
 class Session:
@@ -72,18 +82,11 @@ class Session:
     def of_run(cls, journal: RunJournal) -> Session:
         """Return a session for the run with this journal."""
         run = journal.run
-        budgets = BUDGETS[run.options.level]
-        if run.options.minutes:
-            # The first call of the check soak takes long, because it compiles the kernels of a whole network.
-            first_call = BUDGETS["long"].first_call
-            budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
-        if run.simulation:
-            budgets = replace(budgets, **run.simulation.budgets)
         return cls(
             run.options,
             run.targets,
             run.settings,
-            budgets,
+            budgets_of(run),
             journal,
             # The times of a simulated machine are meaningless, so measurements need no lease.
             None if run.simulation else journal.path.parent.resolve(),

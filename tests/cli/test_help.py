@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from runs import SMALL, cli, machine_file, rocmprobe, run
 
-from rocmprobe.cli.base import COMMANDS, command
-from rocmprobe.cli.help import GROUPS, grouped_names
+from rocmprobe.cli.base import COMMANDS, GROUPS, command
 
 
 def shown(*arguments: object) -> str:
@@ -29,8 +28,10 @@ def test_every_command_is_once_in_the_help_in_one_line_of_80_columns() -> None:
     assert titles == list(GROUPS)
 
 
-def test_commands_that_are_not_there_and_those_of_no_group_are_no_error() -> None:
-    assert grouped_names(("run", "later")) == {"Start": ["run"], "Other": ["later"]}
+def test_the_line_of_a_command_is_the_first_of_its_own_help() -> None:
+    for commands in GROUPS.values():
+        for name, line in commands.items():
+            assert (command(name).help or "").partition("\n")[0] == line
 
 
 @pytest.mark.parametrize(("name", "group", "option"), [

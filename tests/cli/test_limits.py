@@ -53,7 +53,7 @@ def test_other_errors_keep_their_traceback() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("files", [8, 16])
+@pytest.mark.parametrize("files", [8, 12])
 def test_a_run_with_too_few_files_is_one_line(tmp_path: Path, files: int) -> None:
     words = ["run", "--simulate", machine_file(tmp_path / "machine.toml"), "--out", tmp_path / "out", *SMALL]
     done = subprocess.run(

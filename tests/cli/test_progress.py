@@ -14,21 +14,22 @@ import subprocess
 import sys
 import tempfile
 import termios
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 from runs import PROBLEM, SMALL, environment, machine_file, rocmprobe, wait_until
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.cli.progress import Progress
 from rocmprobe.cli.time_left import TimeLeft
+from rocmprobe.engine.budgets import BUDGETS
 from rocmprobe.engine.journal import NAME, Journal, Plan, Run, Waiting, records
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import Machine, Setting
+from rocmprobe.text.console import Console
 
 #: The command line with little patience for silence.
 _IMPATIENT = """\
@@ -62,7 +63,10 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_pat
     right = [line for line in lines if line.startswith("[pass]")]
     assert [line.split() for line in right] == [["[pass]", "default", "convolution", GOOD, "fwd"]]
     assert any(
-        re.fullmatch(r"1 of 2, (1 failed, )?no answer, stopped in [0-4] s: default convolution", line)
+        re.fullmatch(
+            r"1 of 2, (1 failed, )?no answer, stopped in [0-4] s, at most \d+ s left: default convolution",
+            line,
+        )
         for line in lines
     )
     assert any(line.startswith("[hang]") and PROBLEM in line for line in lines)
@@ -84,51 +88,69 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     settings = {"cpu": (Setting("default", "", "native"),)}
     journal.append(Run("0", "", RunOptions(), Machine(), (Device("cpu", "onednn"),), settings, None, ""))
     printed = io.StringIO()
-    shown = Progress(Console(file=printed, width=200), tmp_path, every=0.2)
-    shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
-    lease = DeviceLease("cpu", Path("/runs/another"))
-    lease.take()
-    journal.append(Plan((question.id,)))
-    journal.intent(question)
-    journal.append(Waiting(question.id, "device", None))
-    words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
-    assert wait_until(lambda: printed.getvalue().count(words) >= 3, 30)
-    lease.release()
-    assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
-    journal.append(Waiting(question.id, "device", 0))
-    assert wait_until(lambda: "left: default copy\n" in printed.getvalue(), 30)
-    shown.pytest_sessionfinish()
+    shown = Progress(tmp_path, console=Console(file=printed, width=200), every=0.2)
+    with shown:
+        lease = DeviceLease("cpu", Path("/runs/another"))
+        lease.take()
+        journal.append(Plan((question.id,)))
+        journal.intent(question)
+        journal.append(Waiting(question.id, "device", None))
+        words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
+        assert wait_until(lambda: printed.getvalue().count(words) >= 3, 30)
+        lease.release()
+        assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
+        journal.append(Waiting(question.id, "device", 0))
+        assert wait_until(lambda: "left: default copy\n" in printed.getvalue(), 30)
 
 
-def estimate(case_ids: list[str], measure: float, workers: int = 1) -> float:
-    return TimeLeft(measure, 120.0).of(case_ids, workers)
+def test_the_estimate_grows_with_cases_children_and_measurements() -> None:
+    def estimate(*case_ids: str, workers: int = 1) -> float:
+        return TimeLeft(BUDGETS["quick"]).of(case_ids, {}, workers)[0]
 
-
-def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
-    one = estimate(["cpu/torch/default/convolution/x/fwd"], 1.0)
-    same_child = estimate([f"cpu/torch/default/convolution/x{n}/fwd" for n in range(2)], 1.0)
-    own_child = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0)
-    timed = estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 1.0)
+    one = estimate("cpu/torch/default/convolution/x/fwd")
+    same_child = estimate(*(f"cpu/torch/default/convolution/x{n}/fwd" for n in range(2)))
+    pair = [f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")]
+    own_child = estimate(*pair)
+    timed = estimate(*(f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")))
     assert one < same_child < own_child < timed
-    several = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0, 2)
-    started = estimate(["cpu/torch/default/start-up/x", "cpu/torch/default/start-up/y"], 1.0)
-    once = estimate(["cpu/torch/default/start-up/x"], 1.0)
-    taken = estimate(["cpu/torch/default/memory/x", "cpu/torch/default/memory/y"], 1.0)
-    assert started - once > taken - estimate(["cpu/torch/default/memory/x"], 1.0)
-    assert one <= several < own_child
-    assert timed < estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 2.0)
+    assert one <= estimate(*pair, workers=2) < own_child
 
 
-def test_what_was_answered_tells_of_the_rest() -> None:
+def test_the_estimate_learns_from_the_first_cases_of_a_kind() -> None:
     left = [f"cpu/torch/default/convolution/x{n}/fwd" for n in range(10)]
-    time_left = TimeLeft(0.5, 120.0)
-    guessed = time_left.of(left)
-    time_left.add_finished("cpu/torch/default/convolution/y/fwd", 40.0)
-    time_left.add_finished("cpu/torch/default/convolution/z/fwd", 20.0)
-    assert time_left.of(left) == 300.0 > guessed
-    # A check that was not asked yet is as much slower than the guess.
-    assert time_left.of(["cpu/torch/default/training-step/float32"]) == pytest.approx(300 * 2.0)
-    assert time_left.of([]) == 0.0
+    time_left = TimeLeft(BUDGETS["quick"])
+    guessed, _ = time_left.of(left, {})
+    # The time of a child's first case includes the start of the child.
+    for name, seconds in (("a", 40.0), ("b", 4.0), ("c", 2.0), ("d", 3.0)):
+        time_left.add_finished(f"cpu/torch/default/convolution/{name}/fwd", "pass", seconds)
+    assert time_left.of(left, {}) == (30.0, False)
+    assert guessed < 30.0
+    # Another setting needs a new child, and its cases are expected to take as long.
+    assert time_left.of([f"cpu/torch/bypass/convolution/x{n}/fwd" for n in range(3)], {}) == (46.0, False)
+    assert time_left.of([], {}) == (0.0, False)
+
+
+def test_a_hang_makes_the_estimate_an_upper_limit_with_as_many_hangs_as_the_run_allows() -> None:
+    budgets = replace(BUDGETS["quick"], hangs=3, first_call=100)
+    time_left = TimeLeft(budgets)
+    hanging, *left = [f"cuda:0/torch/default/convolution/x{n}/fwd" for n in range(10)]
+    usual, with_hangs = time_left.of([hanging, *left], {})
+    assert not with_hangs
+    # Each case is tried twice.
+    assert time_left.of([hanging, *left], {hanging: 50.0}) == (usual + 3 * 200 - 50, True)
+    time_left.add_finished(hanging, "hang", 150.0)
+    assert time_left.of(left, {})[0] == pytest.approx(2 * 150, abs=10)
+    assert time_left.of(left[:1], {})[0] == pytest.approx(150, abs=10)
+    assert time_left.of(["cuda:0/torch/vendor-off/convolution/x/fwd"], {}) == (pytest.approx(1.6), False)
+    # The case that hung is expected to hang under other settings, too, until it has passed under one.
+    again = [hanging.replace("default", name) for name in ("find-fast", "vendor-off")]
+    assert time_left.of(again, {})[0] == pytest.approx(2 * 150, abs=10)
+    time_left.add_finished(again[1], "pass", 1.0)
+    assert time_left.of(again[:1], {})[0] == pytest.approx(150 / 2, abs=10)
+    # After the last hang that is allowed, the other cases do not run.
+    for case in left[:2]:
+        time_left.add_finished(case, "hang", 150.0)
+    assert time_left.of(left[2:], {}) == (0.0, False)
 
 
 def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
@@ -141,11 +163,10 @@ def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / NAME).write_text(f"{json.dumps(header)}\n", "utf-8")
     printed = io.StringIO()
-    progress = Progress(Console(file=printed, width=200), tmp_path)
     plan = {"record": "plan", "at": 0.0, "cases": [f"cuda:0/torch/default/convolution/{GOOD}/fwd"]}
-    with (tmp_path / NAME).open("a", encoding="utf-8") as journal:
+    shown = Progress(tmp_path, console=Console(file=printed, width=200))
+    with shown, (tmp_path / NAME).open("a", encoding="utf-8") as journal:
         journal.write(f"{json.dumps(plan)}\n")
-    progress.pytest_collection_finish()
     assert re.match(r"1 case; at least \d+ s, more while", printed.getvalue())
 
 
