@@ -171,6 +171,7 @@ class Setting:
       ``rocmprobe.bypass.install``
     - ``by_layer``: True if the run's results determine ``pytorch_layers``
     - ``by_name``: True if only checks that request this setting by name use it
+    - ``slow``: True if convolutions are many times slower than without the setting
     """
 
     name: Name
@@ -197,6 +198,7 @@ class Setting:
     by_layer: bool = False
     pytorch_layers: tuple[str, ...] = ()
     by_name: bool = False
+    slow: bool = False
 
     @property
     def unchanged(self) -> bool:

@@ -1,4 +1,4 @@
-"""Each rank of the recommendation alone: right, stable, fast, small in memory, little changed."""
+"""Each rank of the recommendation alone: right, stable, little changed, fast."""
 
 from __future__ import annotations
 
@@ -72,52 +72,38 @@ class TestStable:
 
 
 class TestMemory:
-    def test_it_decides_between_changes_of_the_same_speed(self):
-        # Of two that are as fast the one that takes less.
-        assert chosen(with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB)) == "bypass"
-        assert chosen(with_memory(run(DEAD), vendor_off=100 * MIB, bypass=300 * MIB)) == "vendor-off"
+    def peaks(self, results):
+        found = recommend(results)
+        return {row["setting"]: row["peak_bytes"] for row in found.alternatives}
 
-        # A fifth more is no difference.
-        assert chosen(with_memory(run(DEAD), vendor_off=119 * MIB, bypass=100 * MIB)) == "vendor-off"
-
-        # Speed comes before memory.
-        results = run(DEAD, seconds={"vendor-off": (0.2, 0.2, 0.2)})
-        assert chosen(with_memory(results, vendor_off=900 * MIB, bypass=MIB)) == "vendor-off"
-
-        # A working machine is not changed for memory.
-        assert chosen(with_memory(run(), default=900 * MIB, vendor_off=MIB)) == "default"
-
-        # What was not measured is no reason.
-        assert chosen(with_memory(run(DEAD), bypass=MIB)) == "vendor-off"
+    def test_it_is_told_and_decides_nothing(self):
+        results = with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB)
+        assert chosen(results) == "vendor-off"
+        assert "peak memory: 3.00x of bypass" in recommend(results).cost
+        rows = self.peaks(results)
+        assert (rows["bypass"], rows["bypass+vendor-off"], rows["cpu"]) == (100 * MIB, 100 * MIB, None)
 
         # More than was predicted is measured as well.
-        results = with_memory(run(DEAD), state="wrong", vendor_off=300 * MIB, bypass=100 * MIB)
-        assert chosen(results) == "bypass"
+        beyond = with_memory(run(DEAD), state="wrong", vendor_off=300 * MIB, bypass=100 * MIB)
+        assert self.peaks(beyond)["bypass"] == 100 * MIB
 
         # Of another dtype says nothing.
-        results = with_memory(run(DEAD), dtype="float16", vendor_off=300 * MIB, bypass=100 * MIB)
-        assert chosen(results) == "vendor-off"
+        half = with_memory(run(DEAD), dtype="float16", vendor_off=300 * MIB, bypass=100 * MIB)
+        assert self.peaks(half)["bypass"] is None
 
     def test_for_inference_the_forward_counts(self):
-        """The output is 100 MiB, and one of them takes 250 MiB more in the backward."""
+        """The output is 100 MiB, and the backward takes 250 MiB more."""
         output, more = 100 * MIB, 350 * MIB
 
         def measured(purpose):
-            results = with_memory(run(DEAD, purpose=purpose), vendor_off=more, above=more - output)
-            return with_memory(results, bypass=2 * output, above=output, workspace=output)
+            return with_memory(run(DEAD, purpose=purpose), bypass=more, above=more - output)
 
-        assert chosen(measured("training")) == "bypass"
-        assert chosen(measured("inference")) == "vendor-off"
+        assert self.peaks(measured("training"))["bypass"] == more
+        assert self.peaks(measured("inference"))["bypass"] == output
 
     @every_row("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
     def test_what_is_no_amount_is_none(self, nonsense):
-        assert chosen(with_memory(run(DEAD), vendor_off=nonsense, bypass=MIB)) == "vendor-off"
-
-    def test_it_is_told_what_the_choice_costs(self):
-        found = recommend(with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB))
-        assert "peak memory: 0.33x of vendor-off" in found.cost
-        rows = {row["setting"]: row["peak_bytes"] for row in found.alternatives}
-        assert (rows["vendor-off"], rows["bypass+vendor-off"], rows["cpu"]) == (300 * MIB, 100 * MIB, None)
+        assert self.peaks(with_memory(run(DEAD), bypass=nonsense))["bypass"] is None
 
 
 YARDSTICKS = {"gemm": 0.002, "gemm_flops": 2e8, "copy": 0.007, "copy_bytes": 1e8}
@@ -171,8 +157,8 @@ class TestLevel:
         )  # fmt: skip
         assert chosen(dataclasses.replace(results, outcomes=few)) == "vendor-off"
 
-    @every_row(("factor", "setting"), [(1.5, "bypass"), (1.05, "vendor-off")])
-    def test_a_difference_that_no_noise_explains_counts(self, factor, setting):
+    @every_row(("factor", "setting"), [(2.0, "bypass"), (1.5, "vendor-off"), (1.05, "vendor-off")])
+    def test_a_difference_counts_that_no_noise_explains_and_that_is_worth_a_change(self, factor, setting):
         results = measured(FEW, {"vendor-off": factor}, yardsticks=False)
         assert chosen(results) == setting
         both = {"vendor-off", "bypass"} - {setting}
@@ -201,10 +187,56 @@ class TestLevel:
         assert "level" not in apart.cost
 
 
-def test_of_two_that_are_alike_the_smaller_change():
-    assert chosen(run(DEAD)) == "vendor-off"
-    only = {"vendor-off/convolution/*": "wrong"}
-    assert chosen(run({**DEAD, **only})) == "bypass"
+class TestChange:
+    """The smaller change wins, unless all were timed and a larger one is much faster."""
+
+    def test_of_two_that_are_alike_the_smaller_change(self):
+        assert chosen(run(DEAD)) == "vendor-off"
+        only = {"vendor-off/convolution/*": "wrong"}
+        assert chosen(run({**DEAD, **only})) == "bypass"
+
+    def test_of_changes_of_the_same_size_the_faster_one(self):
+        dead = {"default/convolution/*": STATUS}
+        two = "no-winograd,no-igemm"
+        assert chosen(run(dead, wanted=two)) == "no-winograd"
+        faster = {"no-igemm": (0.7, 0.7, 0.7)}
+        assert chosen(run(dead, wanted=two, seconds=faster)) == "no-igemm"
+        # But not than a smaller one.
+        larger = {"vendor-off": (0.7, 0.7, 0.7)}
+        assert chosen(run(dead, wanted=f"{two},vendor-off", seconds=larger)) == "no-winograd"
+        # Nor because the user's own environment happened to be faster.
+        assert chosen(run(wanted="as-found", seconds={"as-found": (0.7, 0.7, 0.7)})) == "default"
+
+    def test_one_correct_setting_without_a_time_leaves_the_order_to_the_change(self):
+        assert chosen(run(DEAD, seconds={"bypass": (0.1, 0.1, 0.1)})) == "bypass"
+        for name in ("vendor-off", "bypass", "bypass+vendor-off"):
+            untimed = {**DEAD, f"{name}/throughput/*": "blocked"}
+            assert chosen(run(untimed, seconds={"bypass": (0.1, 0.1, 0.1)})) == "vendor-off"
+
+    @settings(max_examples=examples(20))
+    @given(st.dictionaries(st.sampled_from(CHANGES), st.sampled_from((None, 0.01, 1.0, 30.0))))
+    def test_times_of_a_partial_or_simulated_run_decide_nothing(self, times):
+        """Whatever was timed, and whoever computed in that time."""
+        changes = {f"{name}/throughput/*": "blocked" for name, each in times.items() if each is None}
+        seconds = {name: (each,) * 3 for name, each in times.items() if each}
+        for stopped in ({"partial": True}, {"simulated": "somewhere"}):
+            results = run({**DEAD, **changes}, wanted=",".join(CHANGES), seconds=seconds, **stopped)
+            assert chosen(results) == "vendor-off"
+            assert [each["setting"] for each in recommend(results).alternatives][:2] == list(CHANGES[1:])
+
+    def test_a_slow_setting_comes_last_where_its_speed_was_not_measured(self):
+        broken = {**natively(STATUS), "naive-only/convolution/*": "pass"}
+        untimed = {"*/throughput/*": "blocked"}
+        assert chosen(run(broken)) == "naive-only"
+        assert chosen(run({**broken, **untimed})) == "vendor-off"
+        assert chosen(run(broken, simulated="somewhere")) == "vendor-off"
+        assert chosen(run(broken, partial=True)) == "vendor-off"
+        assert chosen(run({**broken, **untimed, "vendor-off/convolution/*": "wrong"})) == "bypass"
+        # The CPU is no way for a GPU that computes.
+        off = {f"{name}/convolution/*": "wrong" for name in CHANGES}
+        assert chosen(run({**broken, **untimed, **off})) == "naive-only"
+        # What was measured counts, not what the table says.
+        assert chosen(run(broken, seconds={"naive-only": (30.0, 30.0, 30.0)})) == "vendor-off"
 
 
 class TestOverride:

@@ -102,20 +102,16 @@ class TestSpeed:
         noisy = {"default": (0.4, 1.0, 2.0), "vendor-off": (0.1, 0.3, 0.9)}
         assert answer(run(seconds=noisy)) == ("native", "default")
 
-        # Medians within a tenth are equal.
-        near = {"vendor-off": (0.9, 1.08, 1.7), "bypass": (0.8, 1.0, 1.2)}
+        # Nor do noisy times of one change prefer a larger one.
+        near = {"vendor-off": (1.6, 2.0, 2.3), "bypass": (0.8, 1.0, 1.2)}
         assert answer(run(DEAD, seconds=near)) == ("vendor-off", "vendor-off")
-        apart = {"vendor-off": (0.9, 1.3, 1.7), "bypass": (0.8, 1.0, 1.2)}
+        apart = {"vendor-off": (1.9, 2.0, 2.3), "bypass": (0.8, 1.0, 1.2)}
         assert answer(run(DEAD, seconds=apart)) == ("bypass", "bypass")
 
-        # A wide spread of one setting does not hide that another is slower.
-        noisy = {"vendor-off": (2.0, 2.1, 2.2), "bypass": (0.5, 1.0, 1.5)}
-        assert answer(run(DEAD, seconds=noisy))[0] == "bypass"
-
     def test_without_a_time(self):
-        # A setting that could not be timed comes after one that was.
+        # A correct setting that could not be timed is not dropped.
         results = run({**DEAD, "vendor-off/throughput/*": "blocked"})
-        assert answer(results)[0] == "bypass"
+        assert answer(results)[0] == "vendor-off"
 
         # Without any time the smaller change wins.
         results = run({**DEAD, "*/throughput/*": "blocked"})
@@ -481,7 +477,7 @@ def test_confidence_names_what_was_not_learned():
 def test_alternatives_are_ranked_and_explained():
     found = recommend(run(DEAD, seconds=SLOW)).alternatives
     names = [each["setting"] for each in found]
-    assert names[:3] == ["bypass+vendor-off", "vendor-off", "cpu"]
+    assert names[:3] == ["vendor-off", "bypass+vendor-off", "cpu"]
     assert all("miopenStatusUnknownError" in each["reason"] for each in found if not each["right"])
     assert len(names) == len(set(names)) == len(run().settings) - 1
 

@@ -60,7 +60,8 @@ def costs(results: Results) -> Optional[Costs]:
     memory = peaks(results, [each.setting for each in right], dtype, results.purpose)
     native = next((each for each in right if each.setting.unchanged), None)
     reference = (native or chosen).setting.name
-    shown = [each for each in right if each.setting.name in {*measured.seconds, *memory}][:_MOST]
+    first = [chosen, *(each for each in right if each is not chosen)]
+    shown = [each for each in first if each.setting.name in {*measured.seconds, *memory}][:_MOST]
     rows = tuple(_cost(each.setting.name, chosen.setting.name, reference, measured, memory) for each in shown)
     busy = (
         max((measured.noise(chosen.setting.name, name) for name in measured.seconds), default=1.0) > TOO_NOISY

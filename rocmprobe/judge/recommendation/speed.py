@@ -23,13 +23,21 @@ TOO_NOISY = 2.0
 class Speed:
     """The times of settings in seconds, keyed by setting.
 
-    ``errors`` has the standard error of each time's logarithm. ``drift`` is the factor by which the speed of
-    a matrix product or a copy differed between settings.
+    ``p10`` and ``p90`` are percentiles, ``errors`` has the standard error of each time's logarithm. ``drift``
+    is the factor by which the speed of a matrix product or a copy differed between settings.
     """
 
     seconds: Mapping[str, float]
+    p10: Mapping[str, float]
+    p90: Mapping[str, float]
     errors: Mapping[str, float]
     drift: float
+
+    def is_faster(self, one: str, other: str, factor: float) -> bool:
+        """Return True if ``one`` is faster than ``other`` by more than ``factor``, beyond the noise."""
+        if not self.comparable(one, other) or one not in self.p90 or other not in self.p10:
+            return False
+        return self.p10[other] > factor * self.drift * self.p90[one]
 
     def level(self, one: str, other: str) -> bool:
         """Return True if the times of two settings are equal within ``SAME_TIME`` or the noise."""
@@ -70,7 +78,7 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     }
     # A matrix product or copy on the CPU does not show whether the speed of a GPU changed.
     device = [each.name for each in found if each.verdict != "cpu" and each.name in timed]
-    return Speed(seconds, errors, _drift([timed[name] for name in device]))
+    return Speed(seconds, p10, p90, errors, _drift([timed[name] for name in device]))
 
 
 def _repeats(outcomes: Iterable[Outcome]) -> int:
@@ -114,9 +122,6 @@ def _alike(results: Results, setting: Setting) -> str:
     return "native" if results.simulated and setting.verdict in NATIVE else setting.name
 
 
-#: Amounts of memory that differ by at most this factor count as equal, because allocators round sizes up. The
-#: memory check has the same tolerance.
-SAME_MEMORY = 1.2
 #: No device has this many bytes. A larger value is no measurement.
 _MOST = 2**60
 
