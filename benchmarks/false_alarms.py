@@ -37,7 +37,7 @@ from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.injector import Injector
-from rocmprobe.worker.main import Spec
+from rocmprobe.worker.messages import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 
 SUITES = Path(__file__).parent.parent / "suites"

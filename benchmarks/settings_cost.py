@@ -24,7 +24,7 @@ from rocmprobe.engine.launch import environment, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting
-from rocmprobe.model.results_file import to_json
+from rocmprobe.worker.messages import Answer, Event, Ready, Spec
 
 #: Least seconds of a measurement.
 SECONDS = 0.1
@@ -37,9 +37,8 @@ def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, d
     child."""
     environ = environment(setting, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn=must_spawn(setting))
-    spec = {"device": "cpu", "backend": "onednn", "setting": to_json(setting), "seconds": SECONDS}
-    child.send({**spec, "environ": environ})
-    if answer(child, "ready") is None:
+    child.send(Spec("cpu", "onednn", setting, SECONDS, environ))
+    if answer(child, Ready) is None:
         raise SystemExit(f"{setting.name}: the child did not come up")
     found = {}
     for name, check, text in [
@@ -47,18 +46,18 @@ def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, d
         *((text, "throughput", text) for text in texts),
     ]:
         own = f"{text}-nhwc" if setting.channels_last else text
-        child.send(to_json(Case("cpu", "torch", setting.name, check, "float32", own)))
-        attempt = answer(child, "answer")["attempts"][-1]
-        if attempt["state"] != "pass":
-            raise SystemExit(f"{setting.name}, {text}: {attempt['state']} {attempt['message']}")
-        found[name] = attempt["timings"]
+        child.send(Case("cpu", "torch", setting.name, check, "float32", own))
+        attempt = answer(child, Answer).attempts[-1]
+        if attempt.state != "pass":
+            raise SystemExit(f"{setting.name}, {text}: {attempt.state} {attempt.message}")
+        found[name] = attempt.timings
     child.close(30)
     return found
 
 
-def answer(child: Child, wanted: str) -> Any:
+def answer(child: Child, wanted: type[Event]) -> Any:
     while event := child.event(600):
-        if event["event"] == wanted:
+        if isinstance(event, wanted):
             return event
     return None
 

@@ -21,7 +21,7 @@ from figures import heading, publish, table
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import environment
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results_file import to_json
+from rocmprobe.worker.messages import Ready, Spec
 
 _PARTS = 4
 DEFAULT = settings_for("onednn")[0]
@@ -32,10 +32,9 @@ def one_trial(folder: Path, spawn: bool) -> float:
     started = time.perf_counter()
     environ = environment(DEFAULT, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn=spawn)
-    spec = {"device": "cpu", "backend": "onednn", "setting": to_json(DEFAULT), "seconds": 0.1}
-    child.send({**spec, "environ": environ})
+    child.send(Spec("cpu", "onednn", DEFAULT, 0.1, environ))
     event = child.event(120)
-    if not event or event["event"] != "ready":
+    if not isinstance(event, Ready):
         raise SystemExit(f"a child did not come up: {event}")
     status = child.close(30)
     if status != "0":

@@ -19,10 +19,11 @@ import pytest
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine import run
-from rocmprobe.engine.journal import CannotWrite, End, Plan, RunJournal
+from rocmprobe.engine.journal import CannotWrite, End, RunJournal
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
+from rocmprobe.engine.setup import setup_of
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
@@ -213,9 +214,13 @@ def _options(config: pytest.Config) -> RunOptions:
     )  # fmt: skip
 
 
+def _new_session(journal: RunJournal) -> Session:
+    return Session(setup_of(journal.run, journal.path.parent), journal)
+
+
 def _session(config: pytest.Config) -> Session:
     if _SESSION not in config.stash:
-        config.stash[_SESSION] = Session.of_run(config.stash[_JOURNAL])
+        config.stash[_SESSION] = _new_session(config.stash[_JOURNAL])
     return config.stash[_SESSION]
 
 
@@ -231,12 +236,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is None or _JOURNAL not in metafunc.config.stash:
         return
     request = Request(*marker.args, **marker.kwargs)
-    session = _session(metafunc.config)
+    setup = _session(metafunc.config).setup
     asked = [
         case
-        for target in session.targets
-        for case in cases(request, target, session.settings[target.device], session.options)
-        if session.options.selects(case.check, case.id)
+        for target in setup.targets
+        for case in cases(request, target, setup.settings[target.device], setup.options)
+        if setup.options.selects(case.check, case.id)
     ]
     metafunc.parametrize(
         "case",
@@ -274,10 +279,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     planned = [case for case in map(_case, session.items) if case is not None]
     worker = getattr(config, "workerinput", None)
-    _session(config).plan(planned)
-    if worker is None or worker["workerid"] == "gw0":
-        with _ended_when_full(config):
-            config.stash[_JOURNAL].append(Plan(tuple(case.id for case in planned)))
+    with _ended_when_full(config):
+        _session(config).plan(planned, record=worker is None or worker["workerid"] == "gw0")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rows import every_row
 
-from rocmprobe.engine.trial import kernel_threads
+from rocmprobe.engine.conversation import kernel_threads
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.results_file import from_json

@@ -24,7 +24,7 @@ from rocmprobe.cli.base import describe_holder
 from rocmprobe.cli.time_left import TimeLeft
 from rocmprobe.engine import journal
 from rocmprobe.engine.lease import leased
-from rocmprobe.engine.session import budgets_of
+from rocmprobe.engine.setup import budgets_of
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.states import STATES

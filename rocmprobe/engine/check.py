@@ -20,10 +20,11 @@ from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.budgets import Budgets
-from rocmprobe.engine.journal import NullJournal, Plan
+from rocmprobe.engine.journal import NullJournal
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
 from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
+from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.engine.watchdog import CheckOptions, Pipe
 from rocmprobe.judge.assessment import device_of
@@ -120,14 +121,14 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
             measure=0.1, tries=1,
         )  # fmt: skip
         journal = NullJournal(lambda record: pipe.write(msgspec.to_builtins(record)))
-        session = Session(
+        setup = Setup(
             RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
-            {target.device: (setting,)}, budgets, journal, spawn=True,
+            {target.device: (setting,)}, budgets, spawn=True,
             simulated=dataclasses.replace(simulated, fresh=False) if simulated else None,
         )  # fmt: skip
+        session = Session(setup, journal)
         try:
-            session.plan(cases)
-            journal.append(Plan(tuple(case.id for case in cases)))
+            session.plan(tuple(cases))
             # The first failure is the verdict. Later cases would only cost time.
             any(session.outcome(case).blocks for case in cases)
         finally:

@@ -14,11 +14,13 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.launch import inherited_variables, worker_command
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
+from rocmprobe.worker.messages import Event, Spec, decode_event, encode
 
 #: Largest number of buffered bytes without a newline. A larger buffer contains no event and is emptied.
 _LONGEST_EVENT = 1 << 20
@@ -93,9 +95,9 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
+    def send(self, message: Union[Spec, Case], seconds: float = 10.0) -> None:
         """Send ``message`` to the child. Give up if the child has ended or does not read for ``seconds``."""
-        data = json.dumps(message).encode() + b"\n"
+        data = encode(message)
         with contextlib.suppress(BrokenPipeError):
             while data and select.select([], [self._commands], [], seconds)[1]:
                 data = data[os.write(self._commands, data) :]
@@ -104,7 +106,7 @@ class Child:
         """Empty the capture ``since_mark`` before the next case."""
         self.since_mark = Capture(_LOG_BYTES)
 
-    def event(self, seconds: float) -> Optional[dict[str, Any]]:
+    def event(self, seconds: float) -> Optional[Event]:
         """Return the next event, or None after ``seconds``. Raise EOFError if the child has ended."""
         deadline = time.monotonic() + seconds
         while True:
@@ -113,7 +115,7 @@ class Child:
                 self._buffer = rest
                 if not line:
                     continue
-                event = _parsed(line)
+                event = decode_event(line)
                 if event is not None:
                     self._drain()
                     return event
@@ -252,11 +254,6 @@ def _read(descriptor: int) -> Optional[bytes]:
         return None
     except OSError:
         return b""
-
-
-def _parsed(line: bytes) -> Optional[dict[str, Any]]:
-    event = json_line(line)
-    return event if isinstance(event, dict) and "event" in event else None
 
 
 #: The fork server: [] before its start, [None] if it is unusable.

@@ -244,6 +244,11 @@ class BaseJournal(ABC):
         """Return what ``derive`` recorded for the setting of ``case``, or None."""
         return self.state.derived.get((case.device, case.driver, case.setting))
 
+    def completed(self, case: Case, setting: Setting) -> Setting:
+        """Return ``setting``, the setting of ``case``, with the environment variables chosen for it."""
+        cure = self.derived(case)
+        return cure.applied(setting) if cure else setting
+
     def wedged(self, device: str) -> bool:
         """Return True if the device was recorded as unresponsive."""
         return device in self.state.wedged

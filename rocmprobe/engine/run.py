@@ -28,8 +28,8 @@ from rocmprobe.engine.journal import (
     run_of,
 )
 from rocmprobe.engine.lease import lock_until_exit
+from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.sampling import Sampler, sampled
-from rocmprobe.engine.session import without_trial
 from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import forced_setting, solvers

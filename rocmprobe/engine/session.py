@@ -2,100 +2,45 @@
 
 from __future__ import annotations
 
-import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.budgets import BUDGETS, Budgets
-from rocmprobe.engine.journal import BaseJournal, CannotWrite, Run, RunJournal, Waiting
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, Plan, Waiting
 from rocmprobe.engine.lease import DeviceLease, leased
-from rocmprobe.engine.targets import Device
+from rocmprobe.engine.outcome import without_trial
+from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
 from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
-from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import (
     NATIVE,
     Outcome,
-    Setting,
 )
-from rocmprobe.simulate.machines import SimulatedMachine
 
 #: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
 _SWEEP_PATIENCE = 3
 
 
-def budgets_of(run: Run) -> Budgets:
-    """Return the limits of a run."""
-    budgets = BUDGETS[run.options.level]
-    if run.options.minutes:
-        # The first call of a soak takes long, because it compiles the kernels of a whole network.
-        first_call = BUDGETS["long"].first_call
-        budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
-    return replace(budgets, **run.simulation.budgets) if run.simulation else budgets
-
-
 class Session:
-    """The cases of a run that one process executes.
+    """The cases of a run that one process executes."""
 
-    ``run`` is the run's folder, or None if no device lease is needed. ``spawn`` turns off the fork server.
-    """
-
-    def __init__(
-        self,
-        options: RunOptions,
-        targets: tuple[Device, ...],
-        settings: Mapping[str, tuple[Setting, ...]],
-        budgets: Budgets,
-        journal: BaseJournal,
-        run: Optional[Path] = None,
-        simulated: Optional[SimulatedMachine] = None,
-        spawn: bool = False,
-    ) -> None:
-        self.options = options
-        self.targets = targets
-        self.settings = settings
+    def __init__(self, setup: Setup, journal: BaseJournal) -> None:
+        self.setup = setup
         self.journal = journal
-        self._run = run
-        self._simulated = simulated is not None
-        self._budgets = budgets
         self._cases: dict[str, Case] = {}
-        self._trials = Trials(
-            {target.device: target for target in targets},
-            {device: {setting.name: setting for setting in rows} for device, rows in settings.items()},
-            budgets,
-            simulated,
-            journal,
-            # pytest-xdist sets this variable to the number of workers.
-            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-            spawn,
-        )
+        self._trials = Trials(setup, journal)
 
-    @classmethod
-    def of_run(cls, journal: RunJournal) -> Session:
-        """Return a session for the run with this journal."""
-        run = journal.run
-        return cls(
-            run.options,
-            run.targets,
-            run.settings,
-            budgets_of(run),
-            journal,
-            # The times of a simulated machine are meaningless, so measurements need no lease.
-            None if run.simulation else journal.path.parent.resolve(),
-            run.simulation,
-        )
-
-    def plan(self, cases: Iterable[Case]) -> None:
-        """Set the cases of this run."""
-        self._cases = {case.id: case for case in cases}
+    def plan(self, cases: Sequence[Case], record: bool = True) -> None:
+        """Add cases to the plan of this run, also while the run goes on, and record them if ``record``."""
+        self._cases.update((case.id, case) for case in cases)
+        if record:
+            self.journal.append(Plan(tuple(case.id for case in cases)))
 
     def close(self, at_once: bool) -> None:
         """End the child process, by a signal if ``at_once`` is True."""
@@ -113,12 +58,12 @@ class Session:
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """Return the outcome of a case that must not run, or None if the case can run."""
-        setting = self._setting(case)
+        setting = self.setup.setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
         limits = (
-            ("hang", self._budgets.hangs, "many-hangs"),
-            ("crash", self._budgets.crashes, "many-crashes"),
+            ("hang", self.setup.budgets.hangs, "many-hangs"),
+            ("crash", self.setup.budgets.crashes, "many-crashes"),
         )
         for state, limit, cause in limits:
             if self.journal.count(state, case) >= limit:
@@ -143,8 +88,8 @@ class Session:
         return self._unnecessary(case) or (self._derive_setting(case) if setting.is_incomplete else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        setting, target = self._setting(case), self._target(case)
-        if self._simulated and case.direct:
+        setting, target = self.setup.setting(case), self.setup.target(case)
+        if self.setup.simulated and case.direct:
             return "a simulated machine has no libraries that can be called without PyTorch"
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
@@ -155,7 +100,7 @@ class Session:
 
     def _hanging_solvers(self, case: Case) -> bool:
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
-        return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
+        return own > 0 or all_of_them >= _SWEEP_PATIENCE * self.setup.budgets.hangs
 
     def _unnecessary(self, case: Case) -> Optional[Outcome]:
         """Return the outcome ``skipped`` or ``blocked`` if ``case`` need not run, else None."""
@@ -178,14 +123,13 @@ class Session:
         """Choose the environment variables of the case's setting. Return an outcome if none are suitable."""
         found = self.journal.derived(case)
         if found is None:
-            by_layer = self._setting(case).by_layer
+            by_layer = self.setup.setting(case).by_layer
             made = self._by_layer(case) if by_layer else derive_setting(self._settled(case, ("solver",)))
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             found = self.journal.derive(case, made)
         if found.env is None:
             return self._without_trial(case, found.state, None, found.reason)
-        self._trials.derive(case, found.applied(self._setting(case)))
         return None
 
     def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
@@ -204,9 +148,9 @@ class Session:
 
     def _by_layer(self, case: Case) -> DerivedSetting:
         """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""
-        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
+        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.setup.options.purpose)
         cures = []
-        for setting in self.settings[case.device] if options else ():
+        for setting in self.setup.settings[case.device] if options else ():
             if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
                 continue
             if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
@@ -214,8 +158,7 @@ class Session:
             if not self._asks(case, "convolution") or holds(
                 self._settled(case, ("convolution",), setting.name)
             ):
-                found = self.journal.derived(replace(case, setting=setting.name))
-                cures.append(found.applied(setting) if found else setting)
+                cures.append(self.journal.completed(replace(case, setting=setting.name), setting))
             if cures and cures[0].unchanged:
                 break
         return by_layer(options, cures)
@@ -235,10 +178,11 @@ class Session:
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
         """Hold the lease of the case's device in the ``with`` block."""
-        if self._run is None:
+        setup = self.setup
+        if setup.leases is None:
             yield
             return
-        lease = DeviceLease(leased(case, self._setting(case), self.targets), self._run)
+        lease = DeviceLease(leased(case, setup.setting(case), setup.targets), setup.leases)
         if not lease.take(wait=False):
             self.journal.append(Waiting(case.id, "device", None))
             lease.take()
@@ -257,25 +201,11 @@ class Session:
             # An error in this process becomes the outcome of this case, and the other cases still run.
             self._trials.drop()
             lines = traceback.format_exc().splitlines()
-            return without_trial(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
+            target = self.setup.target(case)
+            return without_trial(case, target, "probe-error", None, lines[-1], *lines[-12:])
 
     def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
         return self._without_trial(case, "blocked", cause, reason)
 
     def _without_trial(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
-        return without_trial(case, self._target(case), state, cause, reason)
-
-    def _setting(self, case: Case) -> Setting:
-        return next(each for each in self.settings[case.device] if each.name == case.setting)
-
-    def _target(self, case: Case) -> Device:
-        return next(target for target in self.targets if target.device == case.device)
-
-
-def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
-    """Return an outcome for a case that did not run."""
-    return Outcome(
-        id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
-        rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
-        problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
-    )  # fmt: skip
+        return without_trial(case, self.setup.target(case), state, cause, reason)

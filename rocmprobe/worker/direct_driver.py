@@ -8,7 +8,8 @@ from typing import Optional
 from rocmprobe.backends.direct.checks import DirectCalls
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
-from rocmprobe.worker.main import Emit, Spec
+from rocmprobe.worker.main import Emit
+from rocmprobe.worker.messages import Phase, Spec
 
 
 class DirectDriver:
@@ -16,7 +17,7 @@ class DirectDriver:
 
     def __init__(self, spec: Spec, emit: Emit) -> None:
         device = int(spec.device.partition(":")[2] or 0)
-        self._calls = DirectCalls(device, lambda phase: emit({"event": "phase", "phase": phase}))
+        self._calls = DirectCalls(device, lambda phase: emit(Phase(phase)))
 
     def library_version(self) -> Optional[str]:
         # The version needs a call, which can crash.

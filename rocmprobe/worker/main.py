@@ -1,7 +1,7 @@
 """Main loop of a child process.
 
-The child reads a ``Spec`` and then cases, as JSON lines, until the pipe closes. Events are JSON lines on a
-separate pipe, because ROCm libraries print to stdout and stderr.
+The child reads a ``Spec`` and then cases until the pipe closes. Events go through a separate pipe, because
+ROCm libraries print to stdout and stderr.
 """
 
 from __future__ import annotations
@@ -17,58 +17,35 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, Optional, Protocol
+from typing import Optional, Protocol
+
+import msgspec
 
 from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
-from rocmprobe.model.results import Setting
-from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
+from rocmprobe.worker.messages import Answer, Event, Measuring, Ready, Spec, Unusable, encode
 
 #: Texts in error messages after which the device context may be unusable. The process then runs no further
 #: case.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[Event], None]
 #: Maximum number of attempts per case in this process. A failure is retried if the process survives.
 ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class Spec:
-    """The first message to a child.
+def injector_of(spec: Spec, events: int) -> Injector:
+    """Return the hooks of the simulated machine, or hooks that do nothing."""
+    if spec.simulated is None:
+        return Injector()
+    # A worker on a real device need not import the simulation.
+    from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
 
-    - ``seconds``: duration of one measurement
-    - ``simulated``: a ``SimulatedMachine`` as JSON
-    - ``first``: case for which the child is started
-    - ``threads``: number of CPU threads for kernels, or 0 for torch's default
-    - ``soak``: duration of the check soak in seconds
-    """
-
-    device: str
-    backend: str
-    setting: Setting
-    seconds: float
-    simulated: Optional[dict[str, Any]] = None
-    environ: dict[str, str] = field(default_factory=dict)
-    first: Optional[Case] = None
-    threads: int = 0
-    soak: float = 60.0
-
-    def injector(self, events: int) -> Injector:
-        """Return the hooks of the simulated machine, or hooks that do nothing."""
-        if self.simulated is None:
-            return Injector()
-        # A worker on a real device need not import the simulation.
-        from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
-        from rocmprobe.simulate.machines import SimulatedMachine
-
-        machine: SimulatedMachine = from_json(SimulatedMachine, self.simulated)
-        if self.setting.device:
-            return SimulatedCpu(machine)
-        return SimulatedGpu(machine, self.setting.name, self.device, events)
+    if spec.setting.device:
+        return SimulatedCpu(spec.simulated)
+    return SimulatedGpu(spec.simulated, spec.setting.name, spec.device, events)
 
 
 class Driver(Protocol):
@@ -84,8 +61,8 @@ class Driver(Protocol):
         """Return True if the device still computes correctly after a failure."""
 
 
-def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """Run a case with retries, and return the event with all attempts."""
+def answer(driver: Driver, case: Case) -> tuple[list[CheckResult], bool]:
+    """Run a case with retries. Return all attempts, and True if this process cannot run another case."""
     attempts: list[CheckResult] = []
     poisoned = False
     most = 1 if CHECKS[case.check].once else ATTEMPTS
@@ -96,7 +73,7 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
         if attempts[-1].state not in ("wrong", "error"):
             break
         poisoned = any(mark in attempts[-1].message for mark in POISONED) or not driver.device_answers()
-    return {"event": "answer", "attempts": [asdict(attempt) for attempt in attempts], "poisoned": poisoned}
+    return attempts, poisoned
 
 
 def import_torch() -> None:
@@ -119,37 +96,36 @@ def serve(commands: int, events: int) -> None:
     """Read cases from the descriptor ``commands`` until it closes, and write events to ``events``."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    out = os.fdopen(events, "w", encoding="utf-8")
+    out = os.fdopen(events, "wb")
 
-    def emit(event: dict[str, Any]) -> None:
+    def emit(event: Event) -> None:
         # Begin a new line, because a library may have written half a line to this descriptor.
-        out.write("\n" + json.dumps(event) + "\n")
+        out.write(b"\n" + encode(event))
         out.flush()
 
     lines = os.fdopen(commands, encoding="utf-8")
-    spec: Spec = from_json(Spec, json.loads(lines.readline()))
+    spec = msgspec.convert(json.loads(lines.readline()), Spec)
     os.environ.clear()
     os.environ.update(spec.environ)
-    injector = spec.injector(events)
+    injector = injector_of(spec, events)
     try:
         injector.enter("import", spec.first)
         driver = _driver(spec, emit, injector)
     except Exception as error:
-        emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
+        emit(Unusable(f"import torch: {type(error).__name__}: {error}"))
         return
 
     def mapped() -> dict[str, list[str]]:
         return injector.mapped() if spec.backend == "miopen" else {}
 
-    emit({"event": "ready", "library": driver.library_version(), "mapped": mapped()})
+    emit(Ready(driver.library_version(), mapped()))
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
-        case = from_json(Case, json.loads(line))
-        outcome = answer(driver, case)
+        case = msgspec.convert(json.loads(line), Case)
+        attempts, poisoned = answer(driver, case)
         sys.stdout.flush()
         sys.stderr.flush()
-        emit({**outcome, "mapped": mapped()})
-    emit({"event": "bye"})
+        emit(Answer(attempts, poisoned, mapped()))
     injector.enter("teardown", case)
 
 
@@ -166,8 +142,8 @@ def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
 
 @contextmanager
 def _measured(emit: Emit) -> Iterator[None]:
-    emit({"event": "measuring"})
+    emit(Measuring("before"))
     try:
         yield
     finally:
-        emit({"event": "measured"})
+        emit(Measuring("after"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Optional
 
@@ -25,7 +24,8 @@ from rocmprobe.knowledge.settings import FLAGS, Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.injector import Injector
-from rocmprobe.worker.main import POISONED, Emit, Spec
+from rocmprobe.worker.main import POISONED, Emit
+from rocmprobe.worker.messages import Phase, Preliminary, Spec
 
 
 class TorchDriver:
@@ -74,7 +74,7 @@ class TorchDriver:
             direction=case.direction,
             apply_setting=holding(setting, self.backend, self.faults, self.versions()),
             report_phase=partial(self._report_phase, case),
-            send_preliminary=lambda answer: self.emit({"event": "settled", "answer": asdict(answer)}),
+            send_preliminary=lambda result: self.emit(Preliminary(result)),
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
@@ -88,7 +88,7 @@ class TorchDriver:
         )
 
     def _report_phase(self, case: Case, phase: str) -> None:
-        self.emit({"event": "phase", "phase": phase})
+        self.emit(Phase(phase))
         self.injector.report(phase, case)
 
     def device_answers(self) -> bool:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from runs import wait_until
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.child import Child
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results_file import to_json
+from rocmprobe.worker.messages import Phase, Spec
 
 Start = Callable[[str], Child]
 
@@ -30,10 +31,7 @@ def start(tmp_path: Path) -> Start:
         (package / "__init__.py").write_text(head + program)
         environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
         child = Child(environ, tmp_path, spawn=True)
-        setting = to_json(settings_for("onednn")[0])
-        child.send(
-            {"device": "cpu", "backend": "onednn", "setting": setting, "seconds": 0.1, "environ": environ}
-        )
+        child.send(Spec("cpu", "onednn", settings_for("onednn")[0], 0.1, environ))
         return child
 
     return started
@@ -80,16 +78,17 @@ def test_garbage_and_half_a_line_on_the_event_pipe_are_passed_over(start: Start)
         b'{"event": "phase", "phase": "odd"}',
         b'{"event": "la',
         b"7",
-        b'{"event": "on"}',
+        b'{"event": "of a later version"}',
+        b'{"event": "phase", "phase": "on"}',
     ]
     child = start(
         f"for line in {lines!r}: os.write(events, line + b'\\n')\n"
         "os.write(events, b'[' * 60000 + b'\\n')\n"
-        'os.write(events, b\'{"event": "late"}\\n{"half\'); os._exit(0)'
+        'os.write(events, b\'{"event": "phase", "phase": "late"}\\n{"half\'); os._exit(0)'
     )
-    assert child.event(60) == {"event": "phase", "phase": "odd"}
-    assert child.event(60) == {"event": "on"}
-    assert child.event(60) == {"event": "late"}
+    assert child.event(60) == Phase("odd")
+    assert child.event(60) == Phase("on")
+    assert child.event(60) == Phase("late")
     with pytest.raises(EOFError):
         child.event(60)
     assert child.exit(10) == "0"
@@ -99,15 +98,17 @@ def test_garbage_and_half_a_line_on_the_event_pipe_are_passed_over(start: Start)
 def test_a_megabyte_without_a_newline_is_dropped(start: Start) -> None:
     child = start(
         "for _ in range(40): os.write(events, b'x' * 65536)\n"
-        'os.write(events, b\'\\n{"event": "after"}\\n\'); os._exit(0)'
+        'os.write(events, b\'\\n{"event": "phase", "phase": "after"}\\n\'); os._exit(0)'
     )
-    assert child.event(60) == {"event": "after"}
+    assert child.event(60) == Phase("after")
     assert child.close(10) == "0"
 
 
 def test_output_without_end_does_not_keep_the_controller_from_ending_the_child(start: Start) -> None:
-    child = start("os.write(events, b'{\"event\": \"on\"}\\n')\nwhile True: os.write(1, b'x' * 65536)")
-    assert child.event(60) == {"event": "on"}
+    child = start(
+        'os.write(events, b\'{"event": "phase", "phase": "on"}\\n\')\nwhile True: os.write(1, b\'x\' * 65536)'
+    )
+    assert child.event(60) == Phase("on")
     assert child.event(0.2) is None
     child.dump_stacks()
     assert child.kill() == "killed"
@@ -118,9 +119,9 @@ def test_output_without_end_does_not_keep_the_controller_from_ending_the_child(s
 def test_a_child_that_ignores_sigterm_is_killed(start: Start) -> None:
     child = start(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        'os.write(events, b\'{"event": "on"}\\n\')\ntime.sleep(600)'
+        'os.write(events, b\'{"event": "phase", "phase": "on"}\\n\')\ntime.sleep(600)'
     )
-    assert child.event(60) == {"event": "on"}
+    assert child.event(60) == Phase("on")
     assert child.kill() == "killed"
     assert not Path(f"/proc/{child.pid}").exists()
 
@@ -137,12 +138,12 @@ def test_a_child_that_closes_its_pipe_and_stays_is_killed(start: Start) -> None:
 def test_a_grandchild_that_holds_the_pipes_does_not_hide_the_crash(start: Start, does: str) -> None:
     child = start(
         f"helper = subprocess.Popen([sys.executable, '-c', {does!r}], pass_fds=[events])\n"
-        'os.write(events, b\'{"event": "helper%d"}\\n\' % helper.pid)\n'
+        'os.write(events, b\'{"event": "phase", "phase": "helper%d"}\\n\' % helper.pid)\n'
         "os.kill(os.getpid(), signal.SIGSEGV)"
     )
     event = child.event(60)
-    assert event is not None
-    helper = Path("/proc") / event["event"].removeprefix("helper")
+    assert isinstance(event, Phase)
+    helper = Path("/proc") / event.phase.removeprefix("helper")
     assert ended(child)
     assert child.exit(10) == "SIGSEGV"
     assert wait_until(lambda: not helper.exists() or "Z (zombie)" in (helper / "status").read_text(), 10)
@@ -182,20 +183,20 @@ def test_a_grandchild_in_a_session_of_its_own_ends_with_the_child(start: Start) 
     child = start(
         "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
         " start_new_session=True)\n"
-        'os.write(events, b\'{"event": "helper%d"}\\n\' % helper.pid)\n'
+        'os.write(events, b\'{"event": "phase", "phase": "helper%d"}\\n\' % helper.pid)\n'
         "time.sleep(600)"
     )
     event = child.event(60)
-    assert event is not None
-    helper = Path("/proc") / event["event"].removeprefix("helper")
+    assert isinstance(event, Phase)
+    helper = Path("/proc") / event.phase.removeprefix("helper")
     assert child.kill() == "killed"
     assert wait_until(lambda: not helper.exists() or "Z (zombie)" in (helper / "status").read_text(), 10)
 
 
 def test_a_child_that_reads_no_commands_holds_nobody_up(start: Start) -> None:
-    child = start('os.write(events, b\'{"event": "on"}\\n\')\ntime.sleep(600)')
-    assert child.event(60) == {"event": "on"}
-    child.send({"problem": "x" * (1 << 20)}, seconds=0.2)
+    child = start('os.write(events, b\'{"event": "phase", "phase": "on"}\\n\')\ntime.sleep(600)')
+    assert child.event(60) == Phase("on")
+    child.send(Case("cpu", "torch", "default", "copy", "x" * (1 << 20)), seconds=0.2)
     assert child.event(0.1) is None
     assert child.kill() == "killed"
 

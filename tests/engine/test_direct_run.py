@@ -17,9 +17,11 @@ from stand_in_libraries import FILES, build, python_without_torch
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import Budgets
 from rocmprobe.engine.journal import Journal
+from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.options import RunOptions
 
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-p1"
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
@@ -143,9 +145,9 @@ def test_a_hang_names_its_call_and_counts_for_no_check_of_pytorch(libraries, tmp
     monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries))
     monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenCreate=hang")
     budgets = Budgets(start=60, first_call=3, steady=60, teardown=10, measure=0.1, tries=1)
-    settings = {setting.name: setting for setting in settings_for("miopen")}
     target, journal = Device("cuda:0", "miopen", torch=False), Journal(tmp_path, True)
-    trials = Trials({"cuda:0": target}, {"cuda:0": settings}, budgets, None, journal)
+    setup = Setup(RunOptions(), (target,), {"cuda:0": settings_for("miopen")}, budgets)
+    trials = Trials(setup, journal)
     direct = Case("cuda:0", "torch", "default", "miopen-direct", "float32", PROBLEM, "fwd")
     try:
         journal.outcome(trials.outcome(direct))

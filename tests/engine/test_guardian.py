@@ -27,13 +27,15 @@ from pathlib import Path
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS
 from rocmprobe.engine.journal import Journal
+from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.options import RunOptions
 
-settings = {setting.name: setting for setting in settings_for("miopen", "all")}
-journal = Journal(Path(sys.argv[1]), redact=False)
-trials = Trials({"cpu": Device("cpu", "miopen")}, {"cpu": settings}, BUDGETS["quick"], None, journal)
+settings = {"cpu": settings_for("miopen", "all")}
+setup = Setup(RunOptions(), (Device("cpu", "miopen"),), settings, BUDGETS["quick"])
+trials = Trials(setup, Journal(Path(sys.argv[1]), redact=False))
 trials.outcome(Case("cpu", "torch", "as-found", "copy", "float32"))
 """
 

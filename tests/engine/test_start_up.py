@@ -11,7 +11,8 @@ from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.launch import databases_folder
-from rocmprobe.engine.trial import START_ROUNDS, merge_starts
+from rocmprobe.engine.outcome import merge_starts
+from rocmprobe.engine.trial import START_ROUNDS
 from rocmprobe.judge.findings.first_calls import start_ups
 from rocmprobe.model.results import Attempt, Outcome
 

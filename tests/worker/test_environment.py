@@ -16,7 +16,7 @@ from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import databases_folder, environment, kernels_folder, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Setting
-from rocmprobe.model.results_file import to_json
+from rocmprobe.worker.messages import Spec
 
 JUNK = {
     "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",
@@ -39,15 +39,7 @@ os._exit(0)
 def seen_by_a_child(folder: Path, setting: Setting, spawn: bool) -> dict[str, str]:
     environ = environment(setting, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn)
-    child.send(
-        {
-            "device": "cpu",
-            "backend": "onednn",
-            "setting": to_json(setting),
-            "seconds": 0.1,
-            "environ": environ,
-        }
-    )
+    child.send(Spec("cpu", "onednn", setting, 0.1, environ))
     assert child.exit(60) == "0"
     assert child.start_method == ("spawn" if spawn else "fork")
     return dict(line.split(" ", 1) for line in child.log.text().splitlines())
