@@ -49,10 +49,7 @@ CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
 def requests() -> Iterator[Request]:
     """Yield the requests of the suites."""
     for path in sorted(SUITES.glob("test_*.py")):
-        for found in runpy.run_path(str(path)).values():
-            for mark in getattr(found, "pytestmark", ()):
-                if mark.name == "check":
-                    yield Request(*mark.args, **mark.kwargs)
+        yield from runpy.run_path(str(path))["REQUESTS"]
 
 
 @lru_cache(maxsize=1)

@@ -98,7 +98,7 @@ def _on_worker(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "check(check, settings, dtypes, problems, directions, level): a test of the device"
+        "markers", "checks(*requests): tests of the device, one item for each case of the requests"
     )
     if not _about_suites(config):
         return
@@ -232,21 +232,21 @@ def _expectations(config: pytest.Config) -> Expectations:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker("check")
+    """Parametrize a test marked with ``checks`` with the selected cases of its requests."""
+    marker = metafunc.definition.get_closest_marker("checks")
     if marker is None or _JOURNAL not in metafunc.config.stash:
         return
-    request = Request(*marker.args, **marker.kwargs)
+    requests: tuple[Request, ...] = marker.args
     setup = _session(metafunc.config).setup
-    asked = [
-        case
+    # pytest would add numbers to the ids of a case that a suite requests twice.
+    selected = {
+        case.id: case
+        for request in requests
         for target in setup.targets
         for case in cases(request, target, setup.settings[target.device], setup.options)
         if setup.options.selects(case.check, case.id)
-    ]
-    metafunc.parametrize(
-        "case",
-        [pytest.param(case, id=case.id) for case in asked],
-    )
+    }
+    metafunc.parametrize("case", list(selected.values()), ids=list(selected))
 
 
 @pytest.hookimpl(trylast=True)
@@ -258,7 +258,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         case = _case(item)
         # Remove duplicates, because two suites can request the same case. Also remove checks without a case.
-        empty = case is None and item.get_closest_marker("check") is not None
+        empty = case is None and item.get_closest_marker("checks") is not None
         if empty or (case and case.id in asked):
             continue
         kept.append(item)

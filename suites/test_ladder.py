@@ -2,180 +2,42 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import assert_outcome
+from rocmprobe.pytest_plugin import Request, assert_outcome
 
-DTYPES = ("float32", "float16", "bfloat16", "float64")
+FLOATS = ("float32", "float16", "bfloat16", "float64")
 #: With and without the vendor library, to find which side is at fault.
 BOTH = ("default", "vendor-off")
-#: Layers that by-layer moves to PyTorch are also tested under that setting.
+#: Layers that by-layer moves to PyTorch's own kernels are also tested under that setting.
 LAYERS = (*BOTH, "by-layer")
-
-
-@pytest.mark.check("copy", dtypes=DTYPES)
-def test_copy(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("elementwise", dtypes=DTYPES)
-def test_elementwise(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("gemm", dtypes=DTYPES)
-def test_gemm(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("matmul", settings=("default", "no-hipblaslt"), dtypes=("float16", "bfloat16"))
-def test_matmul(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("int-matmul", settings=("default", "no-hipblaslt"), dtypes=("int8",))
-def test_int_matmul(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("kernel", dtypes=("float32", "float16", "bfloat16"))
-def test_kernel(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("im2col", dtypes=DTYPES)
-def test_im2col(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("pooling", dtypes=("float32", "float16"))
-def test_pooling(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("activation", dtypes=("float32", "float16"))
-def test_activation(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("softmax", dtypes=("float32", "float16"))
-def test_softmax(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("instance-norm", dtypes=("float32", "float16"))
-def test_instance_norm(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("local-response-norm", dtypes=("float32", "float16"))
-def test_local_response_norm(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("selection", dtypes=("float32", "float16"))
-def test_selection(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("sorting", dtypes=("float32", "float16"))
-def test_sorting(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("scans", dtypes=("float32", "float16"))
-def test_scans(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("scatter-and-gather", dtypes=("float32", "float16"))
-def test_scatter_and_gather(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("reductions", dtypes=("float32", "float16"))
-def test_reductions(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("embedding", dtypes=("float32", "float16"))
-def test_embedding(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("padding", dtypes=("float32", "float16"))
-def test_padding(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("norms", dtypes=("float32", "float16"))
-def test_norms(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("resizing", dtypes=("float32", "float16"))
-def test_resizing(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("grid-sampling", dtypes=("float32", "float16"))
-def test_grid_sampling(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("prelu", dtypes=("float32", "float16"))
-def test_prelu(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("global-pooling", dtypes=("float32", "float16"))
-def test_global_pooling(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("losses", dtypes=("float32", "float16"))
-def test_losses(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("dropout", dtypes=("float32", "float16"))
-def test_dropout(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("rocblas-direct", dtypes=DTYPES)
-def test_rocblas_direct(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("miopen-direct", problems="native", directions=True)
-def test_miopen_direct(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("batch-norm", settings=LAYERS, dtypes=DTYPES)
-def test_batch_norm(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("batch-norm-eval", settings=LAYERS, dtypes=DTYPES)
-def test_batch_norm_eval(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("training-step", settings=("every",))
-def test_training_step(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("autocast-step", settings=("every",), dtypes=("float16",))
-def test_autocast_step(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("autocast-step", settings=BOTH, dtypes=("bfloat16",))
-def test_bfloat16_autocast_step(outcome):
-    assert_outcome(outcome)
-
-
-@pytest.mark.check("channels-last-step", settings=(*BOTH, "bypass"))
-def test_channels_last_step(outcome):
+#: Operators that never use the vendor library. If they fail, the fault is below it.
+CONTROLS = (
+    "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "selection", "sorting",
+    "scans", "scatter-and-gather", "reductions", "embedding", "padding", "norms", "resizing",
+    "grid-sampling", "prelu", "global-pooling", "losses", "dropout",
+)  # fmt: skip
+
+REQUESTS = [
+    Request("copy", dtypes=FLOATS),
+    Request("elementwise", dtypes=FLOATS),
+    Request("gemm", dtypes=FLOATS),
+    # If these fail, the same product without hipBLASLt shows which library is at fault.
+    Request("matmul", settings=("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),
+    Request("int-matmul", settings=("default", "no-hipblaslt"), dtypes=("int8",)),
+    Request("kernel", dtypes=("float32", "float16", "bfloat16")),
+    Request("im2col", dtypes=FLOATS),
+    *(Request(control, dtypes=("float32", "float16")) for control in CONTROLS),
+    # The libraries without PyTorch.
+    Request("rocblas-direct", dtypes=FLOATS),
+    Request("miopen-direct", problems="native", directions=True),
+    Request("batch-norm", settings=LAYERS, dtypes=FLOATS),
+    Request("batch-norm-eval", settings=LAYERS, dtypes=FLOATS),
+    Request("training-step", settings=("every",)),
+    Request("autocast-step", settings=("every",), dtypes=("float16",)),
+    Request("autocast-step", settings=BOTH, dtypes=("bfloat16",)),
+    Request("channels-last-step", settings=(*BOTH, "bypass")),
+]
+
+
+@pytest.mark.checks(*REQUESTS)
+def test_machine(outcome):
     assert_outcome(outcome)

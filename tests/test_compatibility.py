@@ -29,10 +29,10 @@ from rocmprobe.knowledge.compatibility import (
     relations,
     symptoms,
 )
-from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import SYSTEMS
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import version_numbers
 
 CAUSES = {cause.name for cause in causes()}
 GFX = [target.gfx for target in gpus.all_targets()]

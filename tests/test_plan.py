@@ -30,9 +30,7 @@ def _requests() -> tuple[Request, ...]:
     """What the suites request, except that of the solver sweep, which needs settings of its own."""
     found = []
     for path in sorted((Path(__file__).parents[1] / "suites").glob("test_*.py")):
-        suite = runpy.run_path(str(path))
-        marks = [mark for each in suite.values() for mark in getattr(each, "pytestmark", ())]
-        found += [Request(*mark.args, **mark.kwargs) for mark in marks if mark.name == "check"]
+        found += runpy.run_path(str(path))["REQUESTS"]
     return tuple(request for request in found if request.check != "solver")
 
 

@@ -211,7 +211,7 @@ def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
     name = "cpu" if on_cpu else lease_name(target)
     lease = None
     # If the folder for leases cannot be used, other processes cannot have a lease, either.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, BadInput):
         lease = DeviceLease(name, Path(CHECK))
         if not lease.take(wait=False):
             other = holder(name)

@@ -1,7 +1,6 @@
 """Leases of devices: only one process at a time uses a device, across all runs of a user.
 
-A lease is an ``flock`` on a file in the user's runtime folder. The kernel releases the lock when the process
-ends.
+A lease is a lock on a file in the user's runtime folder. The kernel releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterable
@@ -17,66 +17,42 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
 
+from filelock import FileLock, Timeout
+
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
 from rocmprobe.model.results import BadInput, Setting
 from rocmprobe.model.results_file import from_json
-from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.text.reading import read_json
 
-with contextlib.suppress(ImportError):
-    # Windows has no fcntl. There, this package only reads the results of runs.
-    import fcntl
+#: Seconds until a lease counts as held by another process. ``holder`` tries to lock the file for a moment.
+_BRIEF = 0.2
+
+_REMEDY = "remove it, or name a folder of your own in XDG_RUNTIME_DIR"
 
 
 @dataclass(frozen=True)
 class Holder:
     """A process that holds a lease.
 
-    ``run`` is the folder of the run. ``since`` is in seconds since the epoch. ``start`` is the start time of
-    the process in kernel ticks, and ``space`` its PID namespace.
+    ``run`` is the folder of the run. ``since`` is in seconds since the epoch.
     """
 
     pid: int
     run: str
     since: float
-    start: Optional[int] = None
-    space: int = 0
-
-    @property
-    def lives(self) -> bool:
-        """True if the process runs. A process in another PID namespace counts as running."""
-        return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
-
-
-def lock_until_exit(path: Path) -> bool:
-    """Lock a file until this process ends. Return False if another process has locked the file."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    locked = _lock(descriptor, wait=False)
-    if not locked:
-        os.close(descriptor)
-    return locked
-
-
-def _lock(descriptor: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:
-        # If the file system does not support locks, the run continues without them.
-        return True
-    return True
 
 
 def holder(device: str) -> Optional[Holder]:
     """Return the process that holds the lease of ``device``, or None."""
-    try:
-        found: Holder = from_json(Holder, read_json(_file(device), ""))
-    except (OSError, BadInput, TypeError):
-        # The file does not exist, is empty after a release, or is being written.
+    with contextlib.suppress(Timeout), FileLock(_path(device, "lock")).acquire(timeout=0):
         return None
-    return found if found.lives else None
+    try:
+        found: Holder = from_json(Holder, read_json(_path(device, "json"), ""))
+    except (OSError, BadInput):
+        # The file is being written.
+        return None
+    return found
 
 
 class DeviceLease:
@@ -85,37 +61,22 @@ class DeviceLease:
     def __init__(self, device: str, run: Path) -> None:
         self._device = device
         self._run = run
-        self._descriptor: Optional[int] = None
+        self._lock = FileLock(_path(device, "lock"))
 
     def take(self, wait: bool = True) -> bool:
         """Acquire the lease. If ``wait`` is False, return False instead of waiting."""
-        # Children must not inherit the descriptor, because it would keep the lock after this process ends.
-        descriptor = os.open(_file(self._device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        locked = False
         try:
-            locked = _lock(descriptor, wait)
-        finally:
-            if not locked:
-                os.close(descriptor)
-        if locked:
-            self._descriptor = descriptor
-            self._write_holder(descriptor)
-        return locked
-
-    def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
-
-    def _write_holder(self, descriptor: int) -> None:
-        pid = os.getpid()
-        own = Holder(pid, str(self._run), time.time(), started(pid), pid_namespace())
+            self._lock.acquire(timeout=-1 if wait else _BRIEF)
+        except Timeout:
+            return False
         # The holder is only information, so a full disk must not stop the run.
         with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
+            own = asdict(Holder(os.getpid(), str(self._run), time.time()))
+            _path(self._device, "json").write_text(json.dumps(own), "utf-8")
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> str:
@@ -132,11 +93,25 @@ def lease_name(target: Device) -> str:
     return f"GPU {address}" if address else target.device
 
 
-def _file(device: str) -> Path:
+def _path(device: str, suffix: str) -> Path:
+    return folder() / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.{suffix}"
+
+
+def folder() -> Path:
+    """Return the folder of the leases.
+
+    Raise BadInput if the folder cannot be used, or if other users can change it.
+    """
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
     # Under sudo and in containers, the variable is often set although its folder does not exist.
     if not os.access(base, os.W_OK | os.X_OK):
         base = tempfile.gettempdir()
-    folder = Path(base) / f"rocmprobe-locks-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.lease"
+    path = Path(base) / f"rocmprobe-locks-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; {_REMEDY}") from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise BadInput(f"{path}: is a link, or other users can change it; {_REMEDY}")
+    return path

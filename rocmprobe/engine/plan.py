@@ -19,7 +19,7 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 
 @dataclass(frozen=True)
 class Request:
-    """Arguments of the pytest marker ``check``.
+    """A row of a suite: a check, and the settings and data with which it runs.
 
     - ``settings``: names, "every", or "forced" (the settings that force one solver each)
     - ``dtypes``: ignored if ``problems`` is set

@@ -27,7 +27,7 @@ from rocmprobe.engine.journal import (
     RunJournal,
     run_of,
 )
-from rocmprobe.engine.lease import lock_until_exit
+from rocmprobe.engine.lease import folder as lease_folder
 from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.targets import Device, find_targets
@@ -81,6 +81,8 @@ def begin(
     targets = find_targets(options.device, machine)
     torch: Optional[str] = machine.value("torch.version")
     settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
+    if simulation is None:
+        lease_folder()  # Fail here if it cannot be used, not in each case.
     started = now()
     folder = out or _new_folder(started, _label(targets))
     try:
@@ -94,7 +96,7 @@ def begin(
                 raise BadInput(
                     f"{folder}: already has a run; name another folder, or continue this run with --resume"
                 ) from error
-            lock_until_exit(folder / NAME)
+            _lock_until_exit(folder / NAME)
             journal = Journal(folder, options.redact)
             journal.append(
                 Run(
@@ -142,13 +144,32 @@ def resume(folder: Path, retry_aborted: bool) -> None:
     Cases that were running become ``aborted``, or run again with ``retry_aborted``. Raise BadInput if the run
     cannot be resumed, e.g. because it is still active.
     """
-    run_of(folder)
+    run = run_of(folder)
+    if run.simulation is None:
+        lease_folder()
     try:
-        if not lock_until_exit(folder / NAME):
+        if not _lock_until_exit(folder / NAME):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
         _settle(RunJournal(folder), retry_aborted)
     except OSError as error:
         raise _unwritable(folder, error, "a run continues only in its own folder") from error
+
+
+def _lock_until_exit(path: Path) -> bool:
+    """Lock a file until this process ends. Return False if another process has locked the file."""
+    # Imported late, because Windows has no fcntl. The package filelock would empty the file.
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    except OSError:
+        # If the file system does not support locks, the run continues without them.
+        pass
+    return True
 
 
 def _settle(journal: RunJournal, retry_aborted: bool) -> None:

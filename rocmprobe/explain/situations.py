@@ -11,10 +11,10 @@ from rocmprobe.explain.log_facts import Facts
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import Answer, Combination, answers, libraries_with_code
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import system_of
 from rocmprobe.model.results import Fact
 from rocmprobe.text.log import Log
+from rocmprobe.text.versions import version_numbers
 
 _FAMILIES = {
     "RDNA1": "rdna1", "RDNA2": "rdna2", "RDNA3": "rdna3", "RDNA3.5": "rdna3.5", "RDNA4": "rdna4",

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Optional
 
 from rocmprobe.knowledge import gpus, wsl
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.settings import version_numbers, within
 from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks, system_of
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import version_numbers, within
 
 #: Special names of symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even
 #: if there is no symptom.

@@ -9,7 +9,6 @@ from typing import Optional
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import Answer, Combination, answers, failing
-from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import (
     Broken,
     CodeLoan,
@@ -24,6 +23,7 @@ from rocmprobe.knowledge.stacks import (
     reports,
     stacks,
 )
+from rocmprobe.text.versions import version_numbers
 
 #: Description of each state of a stack on a chip.
 STATUSES = {

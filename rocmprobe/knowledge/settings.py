@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge import variables
 from rocmprobe.model.results import BadInput, Setting
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import release, within
 
 #: (module, attribute) in ``torch.backends``, keyed by the name of a flag in settings.
 FLAGS = {
@@ -134,7 +133,7 @@ def reason_without_effect(setting: Setting, versions: Versions) -> Optional[str]
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
+    torch, rocm = release(versions.torch), release(versions.rocm)
     labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
     for name, label in labels.items():
         if label.verdict == variables.REJECTED:
@@ -143,19 +142,3 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
     if not unread or len(unread) < len(labels) or setting.channels_last or setting.bypass:
         return None
     return f"{', '.join(labels)}: {unread[0].why}"
-
-
-def within(version: str, since: str, until: str) -> bool:
-    """Return True if ``version`` is between ``since`` and ``until``, both included.
-
-    If ``until`` is "2.6", every 2.6.x is included. If ``until`` is "", there is no upper limit.
-    """
-    found = version_numbers(version)
-    last = version_numbers(until)
-    return version_numbers(since) <= found and (not until or found[: len(last)] <= last)
-
-
-@cache
-def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the first three numbers of a version, without a local part such as "+rocm5.2"."""
-    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

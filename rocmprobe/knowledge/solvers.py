@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Optional
 
-from rocmprobe.knowledge.settings import within
 from rocmprobe.model.results import Outcome, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import within
 
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
 DERIVED = "no-faulty-solvers"

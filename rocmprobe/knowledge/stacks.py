@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.settings import within
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import within
 
 #: The version number of "tensorflow-rocm 2.5" is not a ROCm version.
 _ROCM = re.compile(r"(?i)(?<!tensorflow-)rocm[ _-]?v?(\d{1,2}(?:\.\d+)+)")

@@ -14,6 +14,7 @@ from rocmprobe.knowledge.gpus import isa_of_override
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Machine
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import Release, release, version_numbers
 
 EFFECTIVE = "effective"
 DEFAULT = "no effect (default already)"
@@ -35,8 +36,6 @@ PREFIXES = (
 )  # fmt: skip
 VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL")
-
-Release = tuple[int, int]
 
 KINDS = {
     "": "any text",
@@ -117,7 +116,7 @@ def _table() -> _Table:
     return _Table(
         {row.name: row for row in rows},
         tuple(row for row in rows if row.name.endswith("*")),
-        {prefix: _parsed(last) for prefix, last in data["complete"].items()},
+        {prefix: version_numbers(last) for prefix, last in data["complete"].items()},
     )
 
 
@@ -240,10 +239,10 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
         return _unknown(name, rocm)
     if row.of == "nobody":
         return Label((FOLKLORE,), row.effect, row.source)
-    release, product = (torch, "torch") if row.of == "torch" else (rocm, "ROCm")
-    if release and row.since and release < _parsed(row.since):
+    found, product = (torch, "torch") if row.of == "torch" else (rocm, "ROCm")
+    if found and row.since and found < version_numbers(row.since):
         return Label((NOT_HERE,), f"not read before {product} {row.since}", row.source)
-    if release and row.until and release > _parsed(row.until):
+    if found and row.until and found > version_numbers(row.until):
         return Label((NOT_HERE,), f"not read after {product} {row.until}", row.source)
     refused = _refused(row, value, rocm)
     if refused:
@@ -273,19 +272,8 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
 
 
 def _release(machine: Machine, *names: FactName) -> Optional[Release]:
-    releases = (release(str(machine.value(name) or "")) for name in names)
+    releases = (release(machine.value(name)) for name in names)
     return next(filter(None, releases), None)
-
-
-def release(version: str) -> Optional[Release]:
-    """Return (major, minor) at the start of a version, or None if there is no version."""
-    match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
-    return (int(match.group(1)), int(match.group(2))) if match else None
-
-
-def _parsed(text: str) -> Release:
-    major, minor = text.split(".")
-    return int(major), int(minor)
 
 
 # ---- values -------------------------------------------------------------------------------------------
@@ -368,7 +356,7 @@ def _refused_option(row: Variable, value: str) -> str:
 
 
 def _offered(row: Variable, rocm: Optional[Release]) -> list[ValidValue]:
-    return [each for each in row.choices if not (rocm and each.since and rocm < _parsed(each.since))]
+    return [each for each in row.choices if not (rocm and each.since and rocm < version_numbers(each.since))]
 
 
 def _numbers(row: Variable, rocm: Optional[Release]) -> set[int]:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Optional
 
 from rocmprobe.knowledge.gpus import isa_name, target_order
-from rocmprobe.knowledge.variables import release
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import release
 
 _NUMBER = r"[ \t]*(0[xX][0-9a-fA-F]{1,8}|\d{1,9})"
 _LINE = re.compile(",".join([_NUMBER] * 4))
@@ -98,5 +98,5 @@ def needs_variable(rocm: Optional[str]) -> bool:
 
 
 def _before(rocm: Optional[str], other: str) -> bool:
-    number, limit = release(rocm or ""), release(other)
+    number, limit = release(rocm), release(other)
     return number is not None and limit is not None and number < limit

@@ -28,6 +28,7 @@ from rocmprobe.simulate.kernels import (
     wrong_result,
 )
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
+from rocmprobe.text.versions import Release
 
 _CPU = BACKENDS["onednn"]
 #: Parts of two MIOpen messages, keyed by direction. The message about the chosen solver contains the function
@@ -289,7 +290,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
     return Watch, WatchCalls
 
 
-def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
+def _enters_miopen(name: str, args: Any, version: Release) -> bool:
     """Return True if PyTorch would run the operator ``name``, which is not a convolution, in MIOpen.
 
     Source: aten/src/ATen/native, Normalization.cpp, RNN.cpp, LossCTC.cpp.

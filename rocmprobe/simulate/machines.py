@@ -19,6 +19,7 @@ from rocmprobe.model.telemetry import DeviceTelemetry, simulated_telemetry
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.suggestions import did_you_mean
+from rocmprobe.text.versions import Release, release
 
 #: Phases of a worker. Libraries are called in "first-call" and "steady".
 PHASES = ("import", "prepare", "first-call", "steady", "teardown")
@@ -289,7 +290,6 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def torch_version(machine: Machine) -> Optional[tuple[int, int]]:
+def torch_version(machine: Machine) -> Optional[Release]:
     """Return the version of the machine's torch as (major, minor)."""
-    match = re.match(r"(\d+)\.(\d+)", str(machine.value("torch.version") or ""))
-    return (int(match[1]), int(match[2])) if match else None
+    return release(machine.value("torch.version"))

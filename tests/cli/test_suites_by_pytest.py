@@ -20,7 +20,7 @@ def suites(folder: Path, *arguments: object) -> Run:
         "--rocmprobe-problem", PROBLEM,
         "--rocmprobe-settings", "vendor-off,bypass", "--rocmprobe-out", folder / "out",
         "--junitxml", folder / "items.xml", "-p", "no:cacheprovider",
-        "-k", "test_native_convolution or test_bypass", *arguments,
+        "-k", "/convolution/", *arguments,
     ]  # fmt: skip
     done = subprocess.run(
         list(map(str, command)), cwd=CHECKOUT, env=environment(), capture_output=True, text=True,
@@ -86,7 +86,7 @@ def test_sigterm_leaves_a_partial_run_under_pytest_too(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     stuck = subprocess.Popen(
         [
-            sys.executable, "-m", "pytest", "suites/test_native_convolution.py", "-n", "0",
+            sys.executable, "-m", "pytest", "suites/test_convolution.py", "-n", "0",
             "-p", "no:cacheprovider", "--rocmprobe-simulate", str(machine), "--rocmprobe-problem", PROBLEM,
             "--rocmprobe-out", str(folder),
         ],

@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+import threading
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Background, journal, wait_until
+from runs import PROBLEM, Background, cli, journal, wait_until
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.sensors import read_conditions
@@ -18,7 +18,7 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.lease import DeviceLease, holder, leased
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.model.results import BadInput, Fact, Gpu
 from rocmprobe.model.results_file import read_results
 
 MEASUREMENT = (
@@ -124,23 +124,56 @@ def test_the_holder_of_a_device_is_known_as_long_as_it_holds_it(tmp_path: Path) 
     assert held() is None
 
 
-def test_a_process_with_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_note_without_a_lock_is_not_taken_for_a_holder(tmp_path: Path) -> None:
     lease = DeviceLease("cuda:0", tmp_path)
     lease.take()
-    own = holder("cuda:0")
-    assert own
-    assert own.lives
-    assert not replace(own, start=(own.start or 0) - 1).lives
-    # Of another container nothing can be said.
-    assert replace(own, start=None, space=own.space + 1).lives
+    assert held() == (os.getpid(), str(tmp_path))
     lease.release()
+    assert list(tmp_path.glob("rocmprobe-locks-*/*.json"))
+    assert held() is None
+
+
+def test_another_process_can_take_a_device_while_its_holder_is_looked_up(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def look_up() -> None:
+        while not over.wait(0.01):
+            holder("cuda:0")
+
+    thread = threading.Thread(target=look_up)
+    thread.start()
+    lease = DeviceLease("cuda:0", tmp_path)
+    try:
+        for _ in range(50):
+            assert lease.take(wait=False)
+            lease.release()
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("kind", ["link", "writable", "file"])
+def test_a_folder_that_others_can_change_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"rocmprobe-locks-{os.getuid()}"
+    if kind == "link":
+        path.symlink_to(tmp_path)
+    elif kind == "file":
+        path.touch()
+    else:
+        path.mkdir()
+        path.chmod(0o777)
+    with pytest.raises(BadInput, match=rf"{path}: .*; remove it, or name"):
+        DeviceLease("cuda:0", tmp_path)
+    ended = cli("run", "--device", "cpu", "--out", tmp_path / "out", env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "run": "", "since": 0}', "\xff"])
 def test_a_torn_note_of_a_holder_is_passed_over(tmp_path: Path, text: str) -> None:
     lease = DeviceLease("cuda:0", tmp_path)
     lease.take()
-    (note,) = tmp_path.glob("rocmprobe-locks-*/*.lease")
+    (note,) = tmp_path.glob("rocmprobe-locks-*/*.json")
     note.write_bytes(text.encode("latin-1"))
     assert holder("cuda:0") is None
     lease.release()

@@ -222,7 +222,7 @@ def test_the_variables_are_printed_for_a_shell(runs: Mapping[str, Run]) -> None:
 @pytest.mark.thorough
 def test_verify_asks_with_the_variables_of_the_results(runs: Mapping[str, Run], tmp_path: Path) -> None:
     results = runs["crash"].folder / "results.json"
-    narrow = ("--", "-k", "test_convolution")
+    narrow = ("--", "-k", "/convolution/")
     again = run(tmp_path / "same", "--verify", results, *narrow)
     assert again.ended.returncode == 0, again.ended.stdout + again.ended.stderr
     assert "no-faulty-solvers still works" in again.ended.stdout

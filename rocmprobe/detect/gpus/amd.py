@@ -13,9 +13,9 @@ from rocmprobe.detect.gpus import amdgpu, kfd, pci, rocminfo
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import gpus, visible_devices
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.variables import release
 from rocmprobe.model.results import Fact, Gpu
 from rocmprobe.runtimes.kfd import NODES
+from rocmprobe.text.versions import release
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
@@ -347,7 +347,7 @@ def effective_isa(
     the value of the returned fact is None. Source: ROCm thunk, libhsakmt topology.c.
     """
     per_node = f"{OVERRIDE}_{node}"
-    runtime = release(hip or "")
+    runtime = release(hip)
     old = runtime is not None and runtime <= (6, 2)
     name = per_node if node is not None and per_node in environ and not old else OVERRIDE
     if name not in environ:

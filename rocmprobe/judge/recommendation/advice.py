@@ -10,9 +10,9 @@ from rocmprobe.judge.assessment import device_of, failed
 from rocmprobe.knowledge.causes import OF_THE_BUILD
 from rocmprobe.knowledge.compatibility import needless
 from rocmprobe.knowledge.options import Option, options
-from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
 from rocmprobe.model.results import Finding, Gpu, OtherHelp, Outcome, Results
+from rocmprobe.text.versions import version_numbers
 
 #: Causes that neither a setting nor another build fixes.
 _PLATFORM = frozenset(

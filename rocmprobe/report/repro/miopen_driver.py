@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from rocmprobe.model.problems import Problem
+from rocmprobe.text.versions import Release
 
 _BASES = {"float32": "conv", "float16": "convfp16", "bfloat16": "convbfp16"}
 _FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS = 1, 2, 4
@@ -28,7 +29,7 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
 
 
 def convolution_line(
-    problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
+    problem: Problem, direction: str, torch: Optional[Release], immediate: bool
 ) -> tuple[str, str]:
     """Return (command line, "") for one direction of ``problem``, or ("", reason why there is none).
 
@@ -44,7 +45,7 @@ def convolution_line(
     return " ".join(["MIOpenDriver", *_words(problem, direction), *(["-S 0"] if immediate else [])]), ""
 
 
-def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) -> bool:
+def _kept_from_miopen(problem: Problem, direction: str, torch: Release) -> bool:
     """Return True if PyTorch does not send this problem to MIOpen.
 
     Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
