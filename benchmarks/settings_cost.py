@@ -47,7 +47,7 @@ def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, d
         *((text, "throughput", text) for text in texts),
     ]:
         own = f"{text}-nhwc" if setting.channels_last else text
-        child.send(to_json(Case("cpu", "torch", setting.name, check, "float32", own)))
+        child.send(to_json(Case("cpu", setting.name, check, "float32", own)))
         attempt = answer(child, "answer")["attempts"][-1]
         if attempt["state"] != "pass":
             raise SystemExit(f"{setting.name}, {text}: {attempt['state']} {attempt['message']}")

@@ -195,7 +195,7 @@ class Progress:
     def _seconds_left(self) -> float:
         left = (self._planned or set()) - self._settled
         # Leave out cases of single solvers, because most runs test them only after a failure.
-        sure = left if self._every_solver else {case for case in left if case.split("/")[3] != "solver"}
+        sure = left if self._every_solver else {case for case in left if case.split("/")[2] != "solver"}
         return self._time_left.of(sure, self._workers)
 
     def _take(self, record: Mapping[str, Any]) -> None:

@@ -64,4 +64,4 @@ class TimeLeft:
 
 
 def _check(case_id: str) -> str:
-    return case_id.split("/")[3]
+    return case_id.split("/")[2]

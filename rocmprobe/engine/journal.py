@@ -106,7 +106,6 @@ class Derived:
     """The environment variables chosen for a setting, or the reason why there are none."""
 
     device: str
-    driver: str
     setting: str
     cure: DerivedSetting
 
@@ -198,13 +197,13 @@ class CannotWrite(OSError):
 class RunState:
     """The state of a run according to its journal.
 
-    ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device, driver and setting.
+    ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device and setting.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     questions: dict[str, Case] = field(default_factory=dict)
     wedged: set[str] = field(default_factory=set)
-    derived: dict[tuple[str, str, str], DerivedSetting] = field(default_factory=dict)
+    derived: dict[tuple[str, str], DerivedSetting] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     planned: set[str] = field(default_factory=set)
     finished: Optional[str] = None
@@ -229,7 +228,7 @@ class RunState:
             self.wedged.add(found.device)
         elif isinstance(found, Derived):
             # If several processes wrote a record for the same setting, the first record applies.
-            self.derived.setdefault((found.device, found.driver, found.setting), found.cure)
+            self.derived.setdefault((found.device, found.setting), found.cure)
         elif isinstance(found, Ended):
             self.trials.append(found.trial)
         elif isinstance(found, Plan):
@@ -288,14 +287,14 @@ class BaseJournal(ABC):
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Count the outcomes in ``state`` with the device, driver and setting of ``case``.
+        """Count the outcomes in ``state`` with the device and setting of ``case``.
 
         If ``of`` is "check", compare the check instead of the setting.
         """
 
         def kind(each: Union[Case, Outcome]) -> tuple[object, ...]:
             # Failures of the checks without torch must not block the other checks of a setting.
-            return each.device, each.driver, getattr(each, of), each.check in DIRECT
+            return each.device, getattr(each, of), each.check in DIRECT
 
         wanted = kind(case)
         found = self.state.outcomes.values()
@@ -303,11 +302,11 @@ class BaseJournal(ABC):
 
     def derive(self, case: Case, cure: DerivedSetting) -> None:
         """Record the environment variables ``cure``, chosen for the setting of ``case``."""
-        self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
+        self.append("setting", device=case.device, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Optional[DerivedSetting]:
         """Return what ``derive`` recorded for the setting of ``case``, or None."""
-        return self.state.derived.get((case.device, case.driver, case.setting))
+        return self.state.derived.get((case.device, case.setting))
 
     def wedged(self, device: str) -> bool:
         """Return True if the device was recorded as unresponsive."""

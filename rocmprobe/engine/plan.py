@@ -64,7 +64,7 @@ def cases_under(
     ``chosen`` replaces the problems of the request, and must have the memory format and dtype of ``setting``.
     """
     native = native_problems(options, setting) if chosen is None else chosen
-    form = Case(target.device, "torch", setting.name, request.check, "")
+    form = Case(target.device, setting.name, request.check, "")
     for case in _under(request, form, target, setting, options, chosen):
         yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 

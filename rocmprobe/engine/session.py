@@ -193,15 +193,12 @@ class Session:
         wanted = [
             each.id
             for each in self._cases.values()
-            if each.check in checks
-            and (each.device, each.driver) == (case.device, case.driver)
-            and setting in ("", each.setting)
+            if each.check in checks and each.device == case.device and setting in ("", each.setting)
         ]
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
-        same = (case.device, case.driver)
-        return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
+        return any((each.device, each.check) == (case.device, check) for each in self._cases.values())
 
     def _by_layer(self, case: Case) -> DerivedSetting:
         """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""
@@ -277,7 +274,7 @@ class Session:
 def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
     """Return an outcome for a case that did not run."""
     return Outcome(
-        id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+        id=case.id, device=case.device, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
         problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
     )  # fmt: skip

@@ -119,7 +119,7 @@ class Trials:
         self._sharing = sharing
         self._targets = targets
         self._settings = settings
-        self._derived: dict[tuple[str, str, str], Setting] = {}
+        self._derived: dict[tuple[str, str], Setting] = {}
         self._budgets = budgets
         self._simulated = to_json(simulated) if simulated else None
         self._fresh = simulated is not None and simulated.fresh
@@ -130,11 +130,11 @@ class Trials:
         self._guardian.remove(self._folder)
 
     def derive(self, case: Case, setting: Setting) -> None:
-        """Use ``setting`` for all cases with the device, driver and setting name of ``case``."""
-        self._derived[case.device, case.driver, case.setting] = setting
+        """Use ``setting`` for all cases with the device and setting name of ``case``."""
+        self._derived[case.device, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
-        derived = self._derived.get((case.device, case.driver, case.setting))
+        derived = self._derived.get((case.device, case.setting))
         return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
@@ -372,7 +372,7 @@ class Trials:
         if exit_status != "unkillable":
             self._guardian.forget(live.child.pid)
         trial = Trial(
-            live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
+            live.id, live.case.device, live.case.setting, live.child.start_method,
             exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
             round(time.monotonic() - live.started, 3), live.library,
             {name: tuple(paths) for name, paths in live.mapped.items()},
@@ -384,7 +384,7 @@ class Trials:
     def _device_answers(self, case: Case) -> bool:
         """Return True if a small check in a new child shows that the device still responds."""
         check = "elementwise" if self._targets[case.device].torch else "rocblas-direct"
-        canary = Case(case.device, case.driver, "default", check, "float32")
+        canary = Case(case.device, "default", check, "float32")
         before = self._journal.find(canary.id)
         answered_before = before is not None and before.works
         for _ in range(2):
@@ -432,7 +432,7 @@ class Trials:
             evidence += evidence_of(reply.log, reading, last["evidence"])
         overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
         return Outcome(
-            id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+            id=case.id, device=case.device, setting=case.setting, check=case.check,
             rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
             effective_isa=overridden or target.effective_isa, problem=case.problem, direction=case.direction,
             dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=cause,

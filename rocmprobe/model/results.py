@@ -216,7 +216,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Trial:
-    """A child process that ran cases with one driver, under one setting, on one device.
+    """A child process that ran cases under one setting, on one device.
 
     - ``exit``: exit code as text (e.g. "0"), signal name, or "killed" if rocmprobe killed the child
     - ``exit_crash``: True if the child crashed after its last result
@@ -225,7 +225,6 @@ class Trial:
 
     id: Name
     device: Name
-    driver: Name
     setting: Name
     start_method: str
     exit: str
@@ -265,7 +264,6 @@ class Outcome:
 
     id: Name
     device: Name
-    driver: Name
     setting: Name
     check: Name
     rung: Rung

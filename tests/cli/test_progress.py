@@ -76,7 +76,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    question = Case("cpu", "torch", "default", "copy", "float32")
+    question = Case("cpu", "default", "copy", "float32")
     journal = Journal(tmp_path, redact=False)
     journal.append(
         "run", options={"level": "quick", "settings": "default"}, settings={"cpu": [
@@ -107,29 +107,29 @@ def estimate(case_ids: list[str], measure: float, workers: int = 1) -> float:
 
 
 def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
-    one = estimate(["cpu/torch/default/convolution/x/fwd"], 1.0)
-    same_child = estimate([f"cpu/torch/default/convolution/x{n}/fwd" for n in range(2)], 1.0)
-    own_child = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0)
-    timed = estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 1.0)
+    one = estimate(["cpu/default/convolution/x/fwd"], 1.0)
+    same_child = estimate([f"cpu/default/convolution/x{n}/fwd" for n in range(2)], 1.0)
+    own_child = estimate([f"cpu/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0)
+    timed = estimate([f"cpu/{name}/throughput/x" for name in ("default", "cpu")], 1.0)
     assert one < same_child < own_child < timed
-    several = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0, 2)
-    started = estimate(["cpu/torch/default/start-up/x", "cpu/torch/default/start-up/y"], 1.0)
-    once = estimate(["cpu/torch/default/start-up/x"], 1.0)
-    taken = estimate(["cpu/torch/default/memory/x", "cpu/torch/default/memory/y"], 1.0)
-    assert started - once > taken - estimate(["cpu/torch/default/memory/x"], 1.0)
+    several = estimate([f"cpu/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0, 2)
+    started = estimate(["cpu/default/start-up/x", "cpu/default/start-up/y"], 1.0)
+    once = estimate(["cpu/default/start-up/x"], 1.0)
+    taken = estimate(["cpu/default/memory/x", "cpu/default/memory/y"], 1.0)
+    assert started - once > taken - estimate(["cpu/default/memory/x"], 1.0)
     assert one <= several < own_child
-    assert timed < estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 2.0)
+    assert timed < estimate([f"cpu/{name}/throughput/x" for name in ("default", "cpu")], 2.0)
 
 
 def test_what_was_answered_tells_of_the_rest() -> None:
-    left = [f"cpu/torch/default/convolution/x{n}/fwd" for n in range(10)]
+    left = [f"cpu/default/convolution/x{n}/fwd" for n in range(10)]
     time_left = TimeLeft(0.5, 120.0)
     guessed = time_left.of(left)
-    time_left.add_finished("cpu/torch/default/convolution/y/fwd", 40.0)
-    time_left.add_finished("cpu/torch/default/convolution/z/fwd", 20.0)
+    time_left.add_finished("cpu/default/convolution/y/fwd", 40.0)
+    time_left.add_finished("cpu/default/convolution/z/fwd", 20.0)
     assert time_left.of(left) == 300.0 > guessed
     # A check that was not asked yet is as much slower than the guess.
-    assert time_left.of(["cpu/torch/default/training-step/float32"]) == pytest.approx(300 * 2.0)
+    assert time_left.of(["cpu/default/training-step/float32"]) == pytest.approx(300 * 2.0)
     assert time_left.of([]) == 0.0
 
 
@@ -144,7 +144,7 @@ def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(f"{json.dumps(header)}\n", "utf-8")
     printed = io.StringIO()
     progress = Progress(Console(file=printed, width=200), tmp_path)
-    plan = {"record": "plan", "at": 0.0, "cases": [f"cuda:0/torch/default/convolution/{GOOD}/fwd"]}
+    plan = {"record": "plan", "at": 0.0, "cases": [f"cuda:0/default/convolution/{GOOD}/fwd"]}
     with (tmp_path / NAME).open("a", encoding="utf-8") as journal:
         journal.write(f"{json.dumps(plan)}\n")
     progress.pytest_collection_finish()

@@ -34,7 +34,7 @@ from rocmprobe.knowledge.settings import settings_for
 settings = {setting.name: setting for setting in settings_for("miopen", "all")}
 journal = Journal(Path(sys.argv[1]), redact=False)
 trials = Trials({"cpu": Device("cpu", "miopen")}, {"cpu": settings}, BUDGETS["quick"], None, journal)
-trials.outcome(Case("cpu", "torch", "as-found", "copy", "float32"))
+trials.outcome(Case("cpu", "as-found", "copy", "float32"))
 """
 
 

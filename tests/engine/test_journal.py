@@ -19,7 +19,7 @@ from rocmprobe.engine.journal import (
 from rocmprobe.model.results import BadInput, Outcome
 from rocmprobe.model.results_file import to_json
 
-OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
+OUTCOME = Outcome("cpu/default/copy", "cpu", "default", "copy", "copy", "pass")
 
 
 @pytest.mark.parametrize(

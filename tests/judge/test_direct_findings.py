@@ -21,8 +21,8 @@ FAILED = {**STATUS, "evidence": ("miopenConvolutionForward: miopenStatusUnknownE
 def direct(check: str, state: Union[str, Mapping[str, Any]] = "pass", direction: str = "fwd") -> Outcome:
     what = {"problem": FP32, "direction": direction} if check == "miopen-direct" else {}
     fields = {"state": state} if isinstance(state, str) else dict(state)
-    name = f"cuda:0/torch/default/{check}/{FP32 if what else 'float32'}{what and f'/{direction}'}"
-    return Outcome(name, "cuda:0", "torch", "default", check, CHECKS[check].rung, **{**what, **fields})
+    name = f"cuda:0/default/{check}/{FP32 if what else 'float32'}{what and f'/{direction}'}"
+    return Outcome(name, "cuda:0", "default", check, CHECKS[check].rung, **{**what, **fields})
 
 
 def found(results: Results, *outcomes: Outcome) -> dict[str, Finding]:

@@ -264,12 +264,12 @@ def test_what_was_said_before_is_said_once(rdna1: Rendered) -> None:
 
 
 def test_failures_carry_command_variables_attempts_and_log(rdna1: Rendered) -> None:
-    name = f"cuda:0/torch/gemm-only/convolution/{sample.PROBLEMS[0].text}/fwd"
+    name = f"cuda:0/gemm-only/convolution/{sample.PROBLEMS[0].text}/fwd"
     entry = rdna1.html[rdna1.html.index(f"rocmprobe repro results.json {name}<") :]
     entry = entry[: entry.index("</details>")]
     for words in (
         "MIOPEN_DEBUG_CONV_DIRECT=0 MIOPEN_DEBUG_CONV_WINOGRAD=0", "attempts 1, 2",
-        "error · 40 ms, 40 ms · RuntimeError", "cuda:0/torch/gemm-only, exit 0", 'href="#l0"',
+        "error · 40 ms, 40 ms · RuntimeError", "cuda:0/gemm-only, exit 0", 'href="#l0"',
     ):  # fmt: skip
         assert words in entry
 
@@ -411,7 +411,7 @@ def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:
 def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -> None:
     lstm = [
         dataclasses.replace(
-            sample.outcome(setting, "lstm", "primitives", state), id=f"cpu/torch/{setting}/lstm/{dtype}",
+            sample.outcome(setting, "lstm", "primitives", state), id=f"cpu/{setting}/lstm/{dtype}",
             dtype=dtype, device="cpu",
         )
         for setting in ("default", "vendor-off")
