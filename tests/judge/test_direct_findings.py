@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Union
 
 import pytest
@@ -82,6 +83,13 @@ def test_where_nothing_ran_in_pytorch_the_library_s_failure_is_the_finding() -> 
     assert (finding.severity, finding.layer) == ("error", "miopen-find")
     assert finding.title == "MIOpen fails without PyTorch: MIOpen's own fault"
     assert finding.evidence[-1] == COMMAND
+    # Without torch, the libraries are not those of a wheel.
+    lacking = {**FAILED, "evidence": ("hipErrorNoBinaryForGpu: Unable to find code object for all devices!",)}
+    causes = [
+        found(replace(alone, machine=machine), direct("miopen-direct", lacking))["miopen-direct"].cause
+        for machine in (alone.machine, Machine(alone.machine.gpus))
+    ]
+    assert causes == ["arch-not-in-wheel", "arch-not-in-rocm-lib"]
 
 
 @pytest.mark.parametrize("changes", [{}, natively(STATUS), everywhere(STATUS)])
