@@ -8,7 +8,7 @@ from typing import Any
 from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.caches import caches
 from rocmprobe.judge.findings.disagreements import disagreements
-from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
+from rocmprobe.judge.findings.integrated_gpu import hiding, integrated_beside_a_card
 from rocmprobe.judge.findings.wsl import wsl_findings
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import Combination, answer, needless, of_machine
