@@ -48,7 +48,7 @@ def cases(
     elif not target.torch:
         return
     for setting in settings:
-        if _concerns(request, setting, options):
+        if _concerns(request, setting):
             yield from cases_under(request, target, setting, options)
 
 
@@ -160,7 +160,7 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
-def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
+def _concerns(request: Request, setting: Setting) -> bool:
     if setting.solver:
         return "forced" in request.settings
     every = "every" in request.settings and not setting.by_name
