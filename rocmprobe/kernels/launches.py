@@ -24,8 +24,8 @@ _C_NAMES = {
 class Pointer:
     """A pointer field of a structure, set to the address of ``operand`` plus ``offset`` bytes.
 
-    The operand is "image", "weight", "bias", "feature" or "workspace". The image, weight and feature are named
-    as in ``Geometry``, and the direction decides which of them is the result. The bias can be a null pointer.
+    The operand is "image", "weight", "bias", "feature" or "workspace". Image, weight and feature are named as
+    in ``Geometry``, and the direction decides which of them is the result. The bias can be a null pointer.
     The workspace passes data from one launch to a later one.
     """
 
