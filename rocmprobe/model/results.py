@@ -99,7 +99,7 @@ class Gpu:
     - ``pcie_link``: present link and best possible link
 
     Fields from ``vram_used_bytes`` to ``memory_clock_mhz`` are present readings. The end of the field's
-    name is the unit. Fields that begin with ``max`` are the highest clocks that the driver allows.
+    name is the unit.
     """
 
     native_isa: Fact = Fact()
@@ -132,9 +132,6 @@ class Gpu:
     power_w: Fact = Fact()
     core_clock_mhz: Fact = Fact()
     memory_clock_mhz: Fact = Fact()
-    max_core_clock_mhz: Fact = Fact()
-    max_memory_clock_mhz: Fact = Fact()
-    memory_bus_bits: Fact = Fact()
 
 
 @dataclass(frozen=True)
