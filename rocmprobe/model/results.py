@@ -18,7 +18,7 @@ from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import message
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BadInput = reading.BadInput
 
 CRASH_CAUSES = (
