@@ -46,7 +46,7 @@ def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, d
         *((text, "throughput", text) for text in texts),
     ]:
         own = f"{text}-nhwc" if setting.channels_last else text
-        child.send(Case("cpu", "torch", setting.name, check, "float32", own))
+        child.send(Case("cpu", setting.name, check, "float32", own))
         attempt = answer(child, Answer).attempts[-1]
         if attempt.state != "pass":
             raise SystemExit(f"{setting.name}, {text}: {attempt.state} {attempt.message}")

@@ -128,7 +128,7 @@ class Run:
 
     def of(self, setting: str, problem: str = PROBLEM, direction: str = "fwd") -> Outcome:
         """The outcome of a convolution."""
-        endings = (f"/torch/{setting}/convolution/{problem}/{direction}",)
+        endings = (f"/{setting}/convolution/{problem}/{direction}",)
         return next(outcome for name, outcome in self.outcomes.items() if name.endswith(endings))
 
     @property

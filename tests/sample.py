@@ -111,14 +111,13 @@ def outcome(
     **rest: Any,
 ) -> Outcome:
     subject = problem.text if problem else rung
-    name = "/".join(part for part in (device, "torch", setting, check, subject, direction) if part)
-    trial = f"{device}/torch/{setting}"
+    name = "/".join(part for part in (device, setting, check, subject, direction) if part)
+    trial = f"{device}/{setting}"
     tried = state not in ("blocked", "n/a", "skipped")
     times = 2 if state in ("error", "wrong", "crash") else 1
     return Outcome(
         id=name,
         device=device,
-        driver="torch",
         setting=setting,
         check=check,
         rung=rung,
@@ -242,9 +241,7 @@ def _memory(setting: str, device: str = "cuda:0") -> list[Outcome]:
 
 
 def _trial(setting: str, device: str = "cuda:0", log: str = "") -> Trial:
-    return Trial(
-        f"{device}/torch/{setting}", device, "torch", setting, "forkserver", "0", log=log, seconds=14.5
-    )
+    return Trial(f"{device}/{setting}", device, setting, "forkserver", "0", log=log, seconds=14.5)
 
 
 def _results(**changes: Any) -> Results:
@@ -435,7 +432,7 @@ HOSTILE = (
 )
 _CLOSED = (
     "state", "severity", "verdict", "rung", "direction", "check", "dtype", "schema_version",
-    "confidence_level", "level", "purpose", "driver",
+    "confidence_level", "level", "purpose",
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ CARD = Machine(
      "rocm.version": Fact("6.4.0"), "miopen.version": Fact("2.20.0")},
 )  # fmt: skip
 FAILED = Outcome(
-    "cuda:0/torch/default/convolution/p/fwd", "cuda:0", "torch", "default", "convolution", "conv", "error",
+    "cuda:0/default/convolution/p/fwd", "cuda:0", "default", "convolution", "conv", "error",
     native_isa="gfx1010:xnack-", effective_isa="gfx1030", problem="conv2d-fp16-n1-c4-i8x8-k4-f3x3",
     direction="fwd", dtype="float16", cause="miopen-status", evidence=("miopenStatusUnknownError",),
 )  # fmt: skip
@@ -224,7 +224,7 @@ class TestResultsThatAreNoBaseline:
 def test_batch_norm_on_rdna1_is_known_to_fail_up_to_the_last_release_that_was_tried(rocm, state) -> None:
     machine = Machine(CARD.gpus, {"rocm.version": Fact(rocm)})
     outcome = changed(
-        id="cuda:0/torch/default/batch-norm/fwd_bwd", check="batch-norm", rung="batch-norm",
+        id="cuda:0/default/batch-norm/fwd_bwd", check="batch-norm", rung="batch-norm",
         native_isa="gfx1010", effective_isa="gfx1010", problem=None, direction=None, dtype="float32",
     )  # fmt: skip
     assert Expectations(machine).marked(outcome).state == state
@@ -234,7 +234,7 @@ class TestCause:
     """A row is about one cause: a failure whose evidence names another cause is news."""
 
     BATCH_NORM = Outcome(
-        "cuda:0/torch/default/batch-norm/float32", "cuda:0", "torch", "default", "batch-norm", "batch-norm",
+        "cuda:0/default/batch-norm/float32", "cuda:0", "default", "batch-norm", "batch-norm",
         "error", native_isa="gfx1010", effective_isa="gfx1010", dtype="float32", cause="miopen-status",
     )  # fmt: skip
     NO_OBJECT = "MIOpen Error: src/hipoc/hipoc_program.cpp:257: Cant find file: /tmp/m/MIOpenBatchNorm.cl.o"

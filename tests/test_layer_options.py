@@ -18,8 +18,8 @@ SETTINGS = {setting.name: setting for setting in settings_for("miopen", torch="2
 
 
 def outcome(check: str, state: str = "error", dtype: str = "float32", setting: str = "default") -> Outcome:
-    case = Case("cuda:0", "torch", setting, check, dtype)
-    return Outcome(case.id, "cuda:0", "torch", setting, check, case.rung, state, dtype=dtype)
+    case = Case("cuda:0", setting, check, dtype)
+    return Outcome(case.id, "cuda:0", setting, check, case.rung, state, dtype=dtype)
 
 
 def test_every_layer_is_a_check_and_has_a_keyword_of_the_bypass():

@@ -253,7 +253,7 @@ def test_a_search_or_a_kernel_that_could_never_be_is_refused(tmp_path, fault, wh
 def test_only_a_phase_without_library_calls_brings_its_faults_and_only_once():
     faults = tuple(Fault("miopen", "raise", phase=phase) for phase in ("prepare", "yardstick", "steady"))
     gpu = SimulatedGpu(replace(load_machine("healthy-gfx1100"), faults=faults), "default", "cuda:0", 2)
-    case = Case("cuda:0", "torch", "default", "gemm", "float32")
+    case = Case("cuda:0", "default", "gemm", "float32")
     with pytest.raises(RuntimeError):
         gpu.enter("prepare", case)
     gpu.report("first-call", case)

@@ -74,11 +74,11 @@ RESULTS = st.builds(
     ),
     problems=several(VALUES.map(lambda values: {**values, "id": "conv2d"})),
     trials=several(
-        st.builds(Trial, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), TEXT, NUMBER)
+        st.builds(Trial, TEXT, TEXT, TEXT, TEXT, TEXT, st.booleans(), TEXT, NUMBER)
     ),
     outcomes=several(
         st.builds(
-            Outcome, TEXT, TEXT, TEXT, TEXT, TEXT, st.sampled_from(RUNGS), st.sampled_from(list(STATES)),
+            Outcome, TEXT, TEXT, TEXT, TEXT, st.sampled_from(RUNGS), st.sampled_from(list(STATES)),
             TEXT, MAYBE_TEXT, MAYBE_TEXT, MAYBE_TEXT, st.none() | st.sampled_from(DIRECTIONS), TEXT,
             MAYBE_TEXT, MAYBE_TEXT, MAYBE_TEXT, several(st.builds(Attempt, TEXT, TEXT, TEXT, NUMBER)),
             MAYBE_TEXT,
@@ -97,7 +97,7 @@ RESULTS = st.builds(
 )  # fmt: skip
 
 EMPTY = Results(SCHEMA_VERSION, "0.1.0", "now", None, False, None, {}, Machine(), (), (), (), ())
-OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
+OUTCOME = Outcome("cpu/default/copy", "cpu", "default", "copy", "copy", "pass")
 
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))

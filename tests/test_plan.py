@@ -127,7 +127,7 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
 
 class TestASettingOfFewChecks:
     MATMUL = Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16",))
-    DEFAULT = "cuda:0/torch/default/matmul/float16"
+    DEFAULT = "cuda:0/default/matmul/float16"
 
     def test_is_asked_where_default_fails(self):
         assert one(self.MATMUL, "no-hipblaslt").if_failed == (self.DEFAULT,)
@@ -167,13 +167,13 @@ class TestNeeds:
     def test_the_ladder_stands_on_lower_rungs(self):
         needs = {request.check: one(request, "default").needs for request in LADDER}
         assert needs["copy"] == ()
-        assert needs["elementwise"] == ("cuda:0/torch/default/copy/float32",)
+        assert needs["elementwise"] == ("cuda:0/default/copy/float32",)
         for check in ("gemm", "im2col", "batch-norm"):
-            assert needs[check] == ("cuda:0/torch/default/elementwise/float32",)
+            assert needs[check] == ("cuda:0/default/elementwise/float32",)
 
         # By layer trains with the batch norm that it has.
         needs = one(STEP, "by-layer").needs
-        assert "cuda:0/torch/by-layer/batch-norm/float32" in needs
+        assert "cuda:0/by-layer/batch-norm/float32" in needs
         assert not any("/default/batch-norm/" in need for need in needs)
 
         # A fused operator stands on its forward convolution.
@@ -183,16 +183,16 @@ class TestNeeds:
 
         # Autocast stands on the step in float32.
         needs = one(Request("autocast-step", ("every",), ("float16",)), "bypass").needs
-        assert "cuda:0/torch/bypass/training-step/float32" in needs
-        assert "cuda:0/torch/default/batch-norm/float16" in needs
+        assert "cuda:0/bypass/training-step/float32" in needs
+        assert "cuda:0/default/batch-norm/float16" in needs
         assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
 
     @every_row("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
         for check in ("gemm", "batch-norm", "rnn"):
             needs = one(Request(check, dtypes=(dtype,)), "default").needs
-            assert f"cuda:0/torch/default/elementwise/{dtype}" in needs
-            assert (f"cuda:0/torch/default/gemm/{dtype}" in needs) == (check == "rnn")
+            assert f"cuda:0/default/elementwise/{dtype}" in needs
+            assert (f"cuda:0/default/gemm/{dtype}" in needs) == (check == "rnn")
 
     def test_another_kind_stands_on_plain_convolution_in_its_direction(self):
         found = planned(Request("convolution-kinds", BOTH, problems="kinds", directions=True))
@@ -200,15 +200,15 @@ class TestNeeds:
         asked = [case for case in planned(MATRIX) if case.setting in (*BOTH, "bypass")]
         found += [case for case in asked if case.dtype == "float32"]
         for case in found:
-            plain = f"cuda:0/torch/{case.setting}/convolution/{first}/{case.direction}"
+            plain = f"cuda:0/{case.setting}/convolution/{first}/{case.direction}"
             # PyTorch keeps float64 from MIOpen: it may hold where the others fail.
             assert (plain in case.needs) == (case.dtype != "float64")
-            assert (f"cuda:0/torch/default/gemm/{case.dtype}" in case.needs) == (case.setting != "default")
+            assert (f"cuda:0/default/gemm/{case.dtype}" in case.needs) == (case.setting != "default")
 
     @every_row("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
     def test_only_what_leaves_the_library_stands_on_gemm(self, setting):
         row = next(each for each in SETTINGS if each.name == setting)
-        gemm = "cuda:0/torch/default/gemm/float32" in one(NATIVE, setting).needs
+        gemm = "cuda:0/default/gemm/float32" in one(NATIVE, setting).needs
         assert gemm == (row.bypass or not row.vendor_library)
 
     @every_row(
@@ -222,8 +222,8 @@ class TestNeeds:
     )
     def test_training_stands_on_convolution_and_the_batch_norm_it_meets(self, setting, batch_norm):
         needs = one(STEP, setting).needs
-        assert f"cuda:0/torch/{batch_norm}/batch-norm/float32" in needs
-        assert any(need.startswith(f"cuda:0/torch/{setting}/convolution/") for need in needs)
+        assert f"cuda:0/{batch_norm}/batch-norm/float32" in needs
+        assert any(need.startswith(f"cuda:0/{setting}/convolution/") for need in needs)
 
 
 class TestSweep:
@@ -252,9 +252,9 @@ class TestSweep:
         asked = {case.id for case in planned(NATIVE)}
         for case in self.swept():
             (reason,) = case.if_failed
-            assert reason == f"cuda:0/torch/default/convolution/{case.problem}/{case.direction}"
+            assert reason == f"cuda:0/default/convolution/{case.problem}/{case.direction}"
             assert reason in asked
-            assert set(case.needs) == {f"cuda:0/torch/default/elementwise/{case.dtype}"}
+            assert set(case.needs) == {f"cuda:0/default/elementwise/{case.dtype}"}
 
         # All settings ask for it anyway.
         assert {case.if_failed for case in self.swept(RunOptions(settings="all"))} == {()}
@@ -275,7 +275,7 @@ class TestSweep:
             found = self.swept(RunOptions(level=level, problems=(problem,)))
             assert {case.problem for case in found} == {expected}
             for case in found:
-                assert case.if_failed == (f"cuda:0/torch/default/convolution/{problem}/{case.direction}",)
+                assert case.if_failed == (f"cuda:0/default/convolution/{problem}/{case.direction}",)
 
 
 def test_ids_and_what_they_select():
@@ -290,8 +290,8 @@ def test_ids_and_what_they_select():
 
     # Ids carry all that tells cases apart.
     case = one(NATIVE, "bypass")
-    assert case.id == f"cuda:0/torch/bypass/convolution/{case.problem}/fwd"
-    assert case.trial_key == "cuda:0/torch/bypass"
+    assert case.id == f"cuda:0/bypass/convolution/{case.problem}/fwd"
+    assert case.trial_key == "cuda:0/bypass"
     assert (case.rung, case.exclusive) == ("conv", False)
     assert one(THROUGHPUT, "bypass").exclusive
 
@@ -343,7 +343,7 @@ class TestSettingsThatChangeTheProblems:
         convolutions = {need for need in timed.needs if "/convolution/" in need}
         assert convolutions
         assert convolutions <= ids
-        assert "cuda:0/torch/default/gemm/float64" in self.of("float64")[0].needs
+        assert "cuda:0/default/gemm/float64" in self.of("float64")[0].needs
 
 
 class TestStartUp:
@@ -424,7 +424,7 @@ class TestLevels:
     def test_models_stand_on_their_layers(self):
         # A model stands on the training step of its setting.
         case = one(Request("train-unet", settings=("bypass",), dtypes=("float16",)), "bypass")
-        assert [need.split("/", 2)[2] for need in case.needs] == [
+        assert [need.split("/", 1)[1] for need in case.needs] == [
             "bypass/training-step/float32",
             "bypass/autocast-step/float16",
         ]
@@ -432,7 +432,7 @@ class TestLevels:
         # The LSTM stands on its layer.
         case = one(Request("train-lstm", settings=("default",), dtypes=("float32",)), "default",
                    RunOptions(level="standard"))  # fmt: skip
-        assert [need.split("/", 2)[2] for need in case.needs] == [
+        assert [need.split("/", 1)[1] for need in case.needs] == [
             "default/gemm/float32",
             "default/lstm/float32",
         ]

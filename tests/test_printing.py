@@ -59,7 +59,6 @@ def test_what_prints_is_found(tmp_path: Path) -> None:
     assert [number for number, line in code(tmp_path / "a.py").items() if _PRINTS.search(line)] == [3, 4, 5]
 
 
-LINK = "a\x1b]8;;http://a.example\x07b\x1b]8;;\x07"
 HOSTILE = (
     "a\x1b]8;;http://a.example\x07b\x1b]8;;\x07\x1b[31m\x9b\x00\u202e\ud800 [bold]c[/bold] :smile: 7\r\nd"
 )

@@ -23,7 +23,7 @@ HARMLESS = (
     "melindas are many and workhorses strong",
     "RuntimeError: miopenStatusUnknownError",
     "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias",
-    "cuda:0/torch/gemm-only/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/bwd-weights",
+    "cuda:0/gemm-only/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/bwd-weights",
     "AMD Radeon RX 5600 XT (0x731f, revision 0xca) at 0000:0b:00.0, gfx1010:xnack-",
     "HSA_OVERRIDE_GFX_VERSION=10.3.0",
     "ROCm 5.2.3.1, 5.2.3.1-66, driver 24.5.2.0, MIOpen 3.4.0, 2.11.0.50203-109, VBIOS 32.00.00.15",
@@ -216,8 +216,8 @@ def test_ids_and_words_of_ours_stay(monkeypatch):
     monkeypatch.setenv("USER", "bypass")
     forget()
     data = {
-        "id": "cpu/torch/bypass",
-        "cases": ["cpu/torch/bypass/copy"],
+        "id": "cpu/bypass",
+        "cases": ["cpu/bypass/copy"],
         "setting": "bypass",
         "timings": {"fwd": 0.5},
         "evidence": [],

@@ -290,7 +290,7 @@ def test_fp16_alone_gets_an_answer_of_its_own(runs: Made) -> None:
 @pytest.mark.thorough
 def test_sizes_that_change_get_an_answer_of_their_own(runs: Made) -> None:
     made = runs("every-size-minutes")
-    timings = made.outcomes["cuda:0/torch/default/changing-sizes/float32"].timings
+    timings = made.outcomes["cuda:0/default/changing-sizes/float32"].timings
     # Two convolutions are searched for, for 40 s each; nobody waits for it.
     assert timings["new_size"] > 80 > 1 > timings["known_size"]
     recommendation = made.results.recommendation

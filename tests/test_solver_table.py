@@ -240,7 +240,7 @@ class TestSmallestSwitches:
 def outcome(solver, state, direction="fwd", **fields):
     name = f"only-{solver}"
     return Outcome(
-        f"cuda:0/torch/{name}/solver/{FP32}/{direction}", "cuda:0", "torch", name, "solver", "conv", state,
+        f"cuda:0/{name}/solver/{FP32}/{direction}", "cuda:0", name, "solver", "conv", state,
         problem=FP32, direction=direction, **fields,
     )  # fmt: skip
 

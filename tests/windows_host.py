@@ -48,7 +48,6 @@ OTHERS = (
     "rich",
     "jinja2",
     "msgspec",
-    "pygal",
     "markupsafe",
     "packaging",
     "allpairspy",

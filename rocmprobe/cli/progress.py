@@ -167,7 +167,7 @@ class Progress:
 
     def _is_certain(self, case: str) -> bool:
         """Return True unless the case runs only after a failure and no convolution has failed."""
-        device, _, name, *_ = case.split("/")
+        device, name, *_ = case.split("/")
         setting = next(each for each in self._run.settings[device] if each.name == name)
         if self._run.options.settings == "all" or not (setting.solver or setting.by_name):
             return True

@@ -66,15 +66,15 @@ class TimeLeft:
         for kind in _kinds(case_id, starts):
             if self._seconds[kind]:
                 return median(self._seconds[kind])
-        check = case_id.split("/")[3]
+        check = case_id.split("/")[2]
         measured = {"throughput": self._budgets.measure, "soak": self._budgets.soak}.get(check, 0.0)
         return CHECKS[check].seconds + measured + _CHILD * starts
 
 
 def _split(case_id: str) -> tuple[str, str]:
     """Return the device with the setting, which has a limit of hangs, and the device with the check."""
-    device, driver, setting, subject = case_id.split("/", 3)
-    return f"{device}/{driver}/{setting}", f"{device}/{driver}//{subject}"
+    device, setting, subject = case_id.split("/", 2)
+    return f"{device}/{setting}", f"{device}//{subject}"
 
 
 def _kinds(case_id: str, starts: bool) -> tuple[str, ...]:
@@ -82,5 +82,5 @@ def _kinds(case_id: str, starts: bool) -> tuple[str, ...]:
 
     ``starts`` is True if the time includes the start of a child.
     """
-    device, driver, setting, check, *_ = case_id.split("/")
-    return tuple(f"{kind} {starts}" for kind in (f"{device}/{driver}/{setting}/{check}", check))
+    device, setting, check, *_ = case_id.split("/")
+    return tuple(f"{kind} {starts}" for kind in (f"{device}/{setting}/{check}", check))

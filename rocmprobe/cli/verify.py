@@ -48,7 +48,7 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
     outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
     ran = from_json(RunOptions, expected.options)
     if recommended.verdict != "cpu" and not ran.simulate:
-        same_override(isa_override(expected), os.environ, "--verify")
+        _same_override(isa_override(expected), os.environ)
     return replace(
         ran,
         # The comma makes the text a list of names. "default" alone would name a predefined set of settings.
@@ -60,14 +60,14 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
     )
 
 
-def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
+def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Raise BadInput if the ISA override in ``environ`` differs from the override in ``before``."""
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
             was, is_now = (f"{name}={each[name]}" if name in each else f"no {name}" for each in (before, now))
             raise BadInput(
-                f"{where}: these results were made with {was}, but now there is {is_now}; change it back"
+                f"--verify: these results were made with {was}, but now there is {is_now}; change it back"
             )
 
 

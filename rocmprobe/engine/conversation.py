@@ -275,7 +275,7 @@ class Conversation:
             self._guardian.forget(worker.child.pid)
         case = worker.case
         trial = Trial(
-            worker.id, case.device, case.driver, case.setting, worker.child.start_method,
+            worker.id, case.device, case.setting, worker.child.start_method,
             exit_status, after_last_answer and exit_status != "0", worker.child.log.text(),
             round(time.monotonic() - worker.started, 3), worker.library,
             {name: tuple(paths) for name, paths in worker.mapped.items()},

@@ -37,13 +37,13 @@ DAMAGED = "the file is damaged; start `rocmprobe run` again"
 class RunState:
     """The state of a run according to its journal.
 
-    ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device, driver and setting.
+    ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device and setting.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     questions: dict[str, Case] = field(default_factory=dict)
     wedged: set[str] = field(default_factory=set)
-    derived: dict[tuple[str, str, str], DerivedSetting] = field(default_factory=dict)
+    derived: dict[tuple[str, str], DerivedSetting] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     planned: set[str] = field(default_factory=set)
     baseline: Optional[Baseline] = None
@@ -143,12 +143,11 @@ class Derived(Record, frozen=True, tag="setting"):
     """The environment variables chosen for a setting, or the reason why there are none."""
 
     device: str
-    driver: str
     setting: str
     cure: DerivedSetting
 
     def update(self, state: RunState) -> None:
-        state.derived[self.device, self.driver, self.setting] = self.cure
+        state.derived[self.device, self.setting] = self.cure
 
 
 class Wedged(Record, frozen=True, tag="wedged"):
@@ -223,14 +222,14 @@ class BaseJournal(ABC):
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Count the outcomes in ``state`` with the device, driver and setting of ``case``.
+        """Count the outcomes in ``state`` with the device and setting of ``case``.
 
         If ``of`` is "check", compare the check instead of the setting.
         """
 
         def kind(each: Union[Case, Outcome]) -> tuple[object, ...]:
             # Failures of the checks without torch must not block the other checks of a setting.
-            return each.device, each.driver, getattr(each, of), each.check in DIRECT
+            return each.device, getattr(each, of), each.check in DIRECT
 
         wanted = kind(case)
         found = self.state.outcomes.values()
@@ -238,11 +237,11 @@ class BaseJournal(ABC):
 
     def derive(self, case: Case, cure: DerivedSetting) -> DerivedSetting:
         """Record the environment variables ``cure``, chosen for the setting of ``case``."""
-        return self.append(Derived(case.device, case.driver, case.setting, cure)).cure
+        return self.append(Derived(case.device, case.setting, cure)).cure
 
     def derived(self, case: Case) -> Optional[DerivedSetting]:
         """Return what ``derive`` recorded for the setting of ``case``, or None."""
-        return self.state.derived.get((case.device, case.driver, case.setting))
+        return self.state.derived.get((case.device, case.setting))
 
     def completed(self, case: Case, setting: Setting) -> Setting:
         """Return ``setting``, the setting of ``case``, with the environment variables chosen for it."""

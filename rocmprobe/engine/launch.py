@@ -110,7 +110,6 @@ def databases_folder(base: Path, case: Case) -> Path:
     # have their own folder, because PyTorch's first convolution must not find their results.
     words = [
         case.device,
-        case.driver,
         case.setting,
         *([str(case.problem)] if case.check == "start-up" else []),
         *([case.rung] if case.direct else []),
@@ -122,7 +121,7 @@ def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the compiled kernels of ``case``."""
     if case.check == "start-up" or not can_share_kernels(setting):
         return databases_folder(base, case)
-    return _named(base, [case.device, case.driver, "kernels"])
+    return _named(base, [case.device, "kernels"])
 
 
 def _named(base: Path, words: Sequence[str]) -> Path:

@@ -23,7 +23,7 @@ from rocmprobe.model.results_file import to_json
 def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
     """Return an outcome for a case that did not run."""
     return Outcome(
-        id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+        id=case.id, device=case.device, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
         problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
     )  # fmt: skip

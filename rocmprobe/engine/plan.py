@@ -48,7 +48,7 @@ def cases(
     elif not target.torch:
         return
     for setting in settings:
-        if _concerns(request, setting, options):
+        if _concerns(request, setting):
             yield from cases_under(request, target, setting, options)
 
 
@@ -64,7 +64,7 @@ def cases_under(
     ``chosen`` replaces the problems of the request, and must have the memory format and dtype of ``setting``.
     """
     native = native_problems(options, setting) if chosen is None else chosen
-    form = Case(target.device, "torch", setting.name, request.check, "")
+    form = Case(target.device, setting.name, request.check, "")
     for case in _under(request, form, target, setting, options, chosen):
         yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 
@@ -160,7 +160,7 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
-def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
+def _concerns(request: Request, setting: Setting) -> bool:
     if setting.solver:
         return "forced" in request.settings
     every = "every" in request.settings and not setting.by_name

@@ -223,7 +223,7 @@ def _results(journal: RunJournal) -> Results:
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row.name: row for rows in run.settings.values() for row in rows}
     derived: set[str] = set()
-    for (_, _, name), cure in state.derived.items():
+    for (_, name), cure in state.derived.items():
         if name not in settings:
             raise BadInput(f"setting: {quoted(name)} is not a setting of this run")
         # Use the derived setting of the first device, because the recommendation is about this device.

@@ -136,15 +136,12 @@ class Session:
         wanted = [
             each.id
             for each in self._cases.values()
-            if each.check in checks
-            and (each.device, each.driver) == (case.device, case.driver)
-            and setting in ("", each.setting)
+            if each.check in checks and each.device == case.device and setting in ("", each.setting)
         ]
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
-        same = (case.device, case.driver)
-        return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
+        return any((each.device, each.check) == (case.device, check) for each in self._cases.values())
 
     def _by_layer(self, case: Case) -> DerivedSetting:
         """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""

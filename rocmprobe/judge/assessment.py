@@ -133,7 +133,7 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
 
 def case_key(outcome: Outcome) -> tuple[Optional[str], ...]:
     """Return a key that is the same for outcomes of the same case under different settings."""
-    return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
+    return outcome.device, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
 def representative(setting: Setting) -> str:

@@ -119,7 +119,7 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
         yield Finding(
             "strange-baseline", "warning", "unknown", "warning-only", strange,
             (f"{results.changes.baseline}, a run of {results.changes.started}",),
-            "Name a run with the same device, driver, level and settings.",
+            "Name a run with the same device, level and settings.",
         )  # fmt: skip
     failing = regressions(results) if results.changes else ()
     if failing:

@@ -19,15 +19,15 @@ _C_NAMES = {
     ctypes.c_void_p: "void*",
 }
 
-#: Tensors of a call. ``image``, ``weight`` and ``feature`` are named as in ``Geometry``. The direction
-#: decides which of these three is the result. ``bias`` can be a null pointer. ``workspace`` passes data from
-#: one launch to a later one.
-OPERANDS = ("image", "weight", "bias", "feature", "workspace")
-
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer field of a structure, set to the address of ``operand`` plus ``offset`` bytes."""
+    """A pointer field of a structure, set to the address of ``operand`` plus ``offset`` bytes.
+
+    The operand is "image", "weight", "bias", "feature" or "workspace". Image, weight and feature are named as
+    in ``Geometry``, and the direction decides which of them is the result. The bias can be a null pointer.
+    The workspace passes data from one launch to a later one.
+    """
 
     field: str
     operand: str

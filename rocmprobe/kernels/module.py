@@ -16,7 +16,7 @@ from rocmprobe.kernels.compilation import cache_folder, compile_cached
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.sources import source_hash, source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
-from rocmprobe.runtimes import kfd, loaded
+from rocmprobe.runtimes import loaded
 from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.rtc import Rtc
@@ -32,7 +32,7 @@ class KernelDevice:
             unknown, or if the effective ISA is not supported (see ``isa.hip_target``).
     """
 
-    def __init__(self, index: int, nodes: str = kfd.NODES) -> None:
+    def __init__(self, index: int) -> None:
         self.index = index
         with _unavailable("the GPU runtime"):
             path = loaded.hip()
@@ -46,7 +46,7 @@ class KernelDevice:
             raise self.failed(failure) from None
         #: Version such as "HIP 60443484".
         self.version = f"HIP {version}"
-        self.target = isa.hip_target(shown, isa.native_isa(self._pci_address(), nodes))
+        self.target = isa.hip_target(shown, isa.native_isa(self._pci_address()))
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:

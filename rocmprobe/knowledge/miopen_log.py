@@ -83,9 +83,6 @@ _FIND_MODE = re.compile(r"MIOPEN_FIND_MODE = (\w+)")
 _COMMAND = re.compile(r"MIOpenDriver(?:\.exe)? \w+ -.*")
 _CALL = re.compile(r"(?:\[[\d.]+\] )?(miopen[A-Z]\w*)(?:\(.*\) ->| rc) (\d+)\b")
 _STATUS = re.compile(r"miopenStatus[A-Z]\w*")
-_DATABASE = re.compile(r"(?:system database file: ?|File is unreadable: )(?:\"([^\"]*)\"|(\S+))")
-_SEARCH_STARTS = re.compile(r"Starting search: ([^\s,]+)")
-_SEARCH = re.compile(r"min time so far: ([\d.e+-]+), default time: ([\d.e+-]+)")
 
 _SOURCES = (
     re.compile(r"Code object build failed\. Source: (\S+)"),
@@ -145,35 +142,19 @@ class ChosenSolver:
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """MIOpen's last search for the best kernel parameters of a solver.
-
-    ``best_ms`` and ``default_ms`` are the times with the best and with the default parameters.
-    """
-
-    solver: str
-    best_ms: Optional[float] = None
-    default_ms: Optional[float] = None
-
-
-@dataclass(frozen=True)
 class MiopenLog:
     """A parsed log.
 
     - ``failures``: lines about failures, the most informative first
     - ``sources``: names of the kernel files in ``failures``
-    - ``missing_databases``: files about which MIOpen warns
     """
 
     messages: tuple[Message, ...] = ()
     choice: Optional[ChosenSolver] = None
-    find_mode: Optional[str] = None
     statuses: tuple[Status, ...] = ()
     failures: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    missing_databases: tuple[str, ...] = ()
-    tuning: Optional[Tuning] = None
 
 
 def family(solver: str) -> Optional[str]:
@@ -207,23 +188,14 @@ def parse(text: str) -> MiopenLog:
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)
-    modes = [match[1] for message in messages if (match := _FIND_MODE.match(message.text))]
-    missing = [
-        match[1] or match[2]
-        for message in messages
-        if message.level == "Warning" and (match := _DATABASE.search(message.text))
-    ]
     commands = [match[0] for line in lines if (match := _COMMAND.search(line))]
     return MiopenLog(
         messages=messages,
         choice=_choice_of(_choice(messages), _driver_choice(lines)),
-        find_mode=modes[-1] if modes else None,
         statuses=_statuses(lines),
         failures=tuple(message.line for message in failures),
         sources=_sources(failures),
         commands=tuple(dict.fromkeys(commands)),
-        missing_databases=tuple(dict.fromkeys(missing)),
-        tuning=_tuning(messages),
     )
 
 
@@ -381,13 +353,3 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
 def _sources(failures: Iterable[Message]) -> tuple[str, ...]:
     found = [match[1] for each in failures for pattern in _SOURCES if (match := pattern.search(each.text))]
     return tuple(dict.fromkeys(path.rpartition("/")[2] for path in found))
-
-
-def _tuning(messages: Iterable[Message]) -> Optional[Tuning]:
-    tuning: Optional[Tuning] = None
-    for message in messages:
-        if match := _SEARCH_STARTS.match(message.text):
-            tuning = Tuning(match[1])
-        elif tuning and (match := _SEARCH.search(message.text)):
-            tuning = replace(tuning, best_ms=_number(match[1]), default_ms=_number(match[2]))
-    return tuning

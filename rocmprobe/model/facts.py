@@ -136,12 +136,7 @@ GPU_FACTS: Mapping[str, Any] = {
         "native_isa", "effective_isa", "name", "pci_id", "revision", "vendor", "driver", "address",
         "partition", "uuid", "pcie_link", "vbios", "vram_vendor",
     ), str),
-    **dict.fromkeys(
-        (
-            "cus", "vram_bytes", "simds", "wave_size", "order", "index", "vram_used_bytes",
-            "max_core_clock_mhz", "max_memory_clock_mhz", "memory_bus_bits",
-        ), int
-    ),
+    **dict.fromkeys(("cus", "vram_bytes", "simds", "wave_size", "order", "index", "vram_used_bytes"), int),
     **dict.fromkeys(("apu", "pcie_atomics"), bool),
     **dict.fromkeys((
         "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",

@@ -18,7 +18,7 @@ from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import message
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BadInput = reading.BadInput
 
 CRASH_CAUSES = (
@@ -99,7 +99,7 @@ class Gpu:
     - ``pcie_link``: present link and best possible link
 
     Fields from ``vram_used_bytes`` to ``memory_clock_mhz`` are present readings. The end of the field's
-    name is the unit. Fields that begin with ``max`` are the highest clocks that the driver allows.
+    name is the unit.
     """
 
     native_isa: Fact = Fact()
@@ -132,9 +132,6 @@ class Gpu:
     power_w: Fact = Fact()
     core_clock_mhz: Fact = Fact()
     memory_clock_mhz: Fact = Fact()
-    max_core_clock_mhz: Fact = Fact()
-    max_memory_clock_mhz: Fact = Fact()
-    memory_bus_bits: Fact = Fact()
 
 
 @dataclass(frozen=True)
@@ -218,7 +215,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Trial:
-    """A child process that ran cases with one driver, under one setting, on one device.
+    """A child process that ran cases under one setting, on one device.
 
     - ``exit``: exit code as text (e.g. "0"), signal name, or "killed" if rocmprobe killed the child
     - ``exit_crash``: True if the child crashed after its last result
@@ -227,7 +224,6 @@ class Trial:
 
     id: Name
     device: Name
-    driver: Name
     setting: Name
     start_method: str
     exit: str
@@ -267,7 +263,6 @@ class Outcome:
 
     id: Name
     device: Name
-    driver: Name
     setting: Name
     check: Name
     rung: Rung

@@ -15,21 +15,6 @@ from rocmprobe.model.fields import Count
 
 
 @dataclass(frozen=True)
-class Plot:
-    """A plot on the report page."""
-
-    title: str
-    unit: str
-    divisor: float = 1.0
-
-
-PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
-    Plot("Temperature", "°C"), Plot("Fan", "%"), Plot("Clocks", "MHz"), Plot("Power", "W"),
-    Plot("GPU memory", "GiB", 2.0**30), Plot("Busy", "%"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
 class Quantity:
     """A quantity that a sensor measures.
 
@@ -43,9 +28,6 @@ class Quantity:
     unit: str = ""
     words: str = ""
     short: str = ""
-    plot: Optional[Plot] = None
-    line: str = ""
-    first: bool = False
     glance: Optional[tuple[int, str]] = None
     condition: bool = False
     limit_rank: int = 0
@@ -56,41 +38,39 @@ class Quantity:
 #: quantities are 1 if the driver reports that it lowers the clocks, else 0. The reason is heat for
 #: ``throttled_heat``, and power or current for ``throttled_power``.
 QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
-    Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
+    Quantity("temperature_edge_c", "°C", "temperature, edge", "edge",
              glance=(1, "edge {} °C"), condition=True, limit_rank=3),
-    Quantity("temperature_junction_c", "°C", "temperature, junction", "junction", _HEAT, "junction",
-             first=True, glance=(2, "junction {} °C"), condition=True, limit_rank=1),
-    Quantity("temperature_memory_c", "°C", "temperature, memory", "memory", _HEAT, "memory",
+    Quantity("temperature_junction_c", "°C", "temperature, junction", "junction",
+             glance=(2, "junction {} °C"), condition=True, limit_rank=1),
+    Quantity("temperature_memory_c", "°C", "temperature, memory", "memory",
              glance=(3, "memory {} °C"), condition=True, limit_rank=2),
-    Quantity("temperature_c", "°C", "temperature", "temperature", _HEAT, "processor", condition=True),
-    Quantity("fan_rpm", "rpm", "fan", "fan turns", _FAN, glance=(5, "fan {} rpm")),
-    Quantity("fan_percent", "%", "fan, driven at", "fan", _FAN, "fan", first=True),
-    Quantity("power_w", "W", "power", "power", _POWER, "power", glance=(4, "{} W"), condition=True),
-    Quantity("core_clock_mhz", "MHz", "clock, core", "core clock", _CLOCKS, "core",
+    Quantity("temperature_c", "°C", "temperature", "temperature", condition=True),
+    Quantity("fan_rpm", "rpm", "fan", "fan turns", glance=(5, "fan {} rpm")),
+    Quantity("fan_percent", "%", "fan, driven at", "fan"),
+    Quantity("power_w", "W", "power", "power", glance=(4, "{} W"), condition=True),
+    Quantity("core_clock_mhz", "MHz", "clock, core", "core clock",
              glance=(6, "core {} MHz"), condition=True),
-    Quantity("memory_clock_mhz", "MHz", "clock, memory", "memory clock", _CLOCKS, "memory",
+    Quantity("memory_clock_mhz", "MHz", "clock, memory", "memory clock",
              glance=(7, "memory {} MHz"), condition=True),
-    Quantity("vram_used_bytes", "B", "GPU memory in use", "GPU memory", _MEMORY, "in use"),
-    Quantity("busy_percent", "%", "busy", "busy", _BUSY, "busy", glance=(8, "{} % busy")),
+    Quantity("vram_used_bytes", "B", "GPU memory in use", "GPU memory"),
+    Quantity("busy_percent", "%", "busy", "busy", glance=(8, "{} % busy")),
     Quantity("throttled_heat"),
     Quantity("throttled_power"),
 )}  # fmt: skip
 _ROWS = tuple(QUANTITIES.values())
-WATCHED = tuple(
-    row
-    for plot in dict.fromkeys(row.plot for row in _ROWS)
-    for row in sorted(_ROWS, key=lambda row: not row.first)
-    if row.plot == plot and row.short
-)
-CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
+#: Quantities that ``rocmprobe monitor`` shows, in this order.
+WATCHED = tuple(QUANTITIES[name] for name in (
+    "temperature_junction_c", "temperature_edge_c", "temperature_memory_c", "temperature_c", "fan_percent",
+    "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz", "vram_used_bytes", "busy_percent",
+))  # fmt: skip
+CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.unit != "MHz"))
 #: Temperatures of a GPU that have a limit, the most relevant first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
 #: Number of consecutive samples, and of seconds, that a finding needs. A shorter peak proves nothing.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: Limit of readings. Values of this size or larger are errors.
 _LARGEST = 1e18
-#: Number of samples of each device that results keep in addition to the hottest samples. It is the width in
-#: pixels of a plot on the report page.
+#: Number of samples of each device that results keep in addition to the hottest samples.
 POINTS = 300
 
 

@@ -17,14 +17,14 @@ from rocmprobe.model.results_file import write_results
 from rocmprobe.simulate.machines import load_machine
 
 DEFAULT, OFF, GONE = (
-    f"cuda:0/torch/{setting}/convolution/{PROBLEM}/fwd" for setting in ("default", "vendor-off", "bypass")
+    f"cuda:0/{setting}/convolution/{PROBLEM}/fwd" for setting in ("default", "vendor-off", "bypass")
 )
 
 
 def former(path: Path, machine: Path, states: Mapping[str, str]) -> Path:
     """Results of an earlier run on the same machine, which came to these ``states``."""
     outcomes = tuple(
-        Outcome(name, "cuda:0", "torch", name.split("/")[2], "convolution", "conv", state)
+        Outcome(name, "cuda:0", name.split("/")[1], "convolution", "conv", state)
         for name, state in states.items()
     )
     simulated = load_machine(str(machine))

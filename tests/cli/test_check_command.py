@@ -32,7 +32,7 @@ KEYS = {
 }  # fmt: skip
 EXAMPLES = CHECKOUT / "reports" / "examples"
 RDNA1 = "rdna1-rocm52-conv-dead"
-CONVOLUTION = "cuda:0/torch/default/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd"
+CONVOLUTION = "cuda:0/default/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd"
 #: More than a check may take over its budget, by the machine's load.
 OVER = 2.0
 
@@ -302,21 +302,20 @@ def asked(results: Results, purpose: str = "training") -> list[tuple[str, str, s
 
 def test_what_failed_and_was_not_needed_is_not_asked() -> None:
     results = read_results(EXAMPLES / RDNA1 / "results.json")
-    assert [each for each in asked(results) if each[0] == "gemm"]
-    outcomes = tuple(
-        replace(each, state="crash") if each.check == "gemm" else each for each in results.outcomes
-    )
-    assert not [each for each in asked(replace(results, outcomes=outcomes)) if each[0] == "gemm"]
+    assert ("gemm", "float32", None) in asked(results)
+    failed = replace(results.outcomes[0], id="cuda:0/default/gemm/float32", check="gemm", state="crash")
+    outcomes = (*results.outcomes, failed)
+    assert ("gemm", "float32", None) not in asked(replace(results, outcomes=outcomes))
 
 
 def test_another_dtype_is_asked_where_the_same_setting_is_recommended_for_it() -> None:
     results = read_results(EXAMPLES / RDNA1 / "results.json")
-    assert {dtype for _, dtype, _ in asked(results)} == {"float32"}
     assert results.recommendation is not None
     setting = results.recommendation.configuration.setting
-    per = {**results.recommendation.per, "float16/training": {"verdict": "bypass", "setting": setting}}
-    both = replace(results, recommendation=replace(results.recommendation, per=per))
-    assert {dtype for _, dtype, _ in asked(both)} == {"float32", "float16"}
+    for name, dtypes in ((setting, {"float32", "float16"}), ("cpu", {"float32"})):
+        per = {"float16/training": {"verdict": "bypass", "setting": name}}
+        found = replace(results, recommendation=replace(results.recommendation, per=per))
+        assert {dtype for _, dtype, _ in asked(found)} == dtypes
 
 
 def test_inference_needs_no_gradient() -> None:

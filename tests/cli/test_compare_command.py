@@ -26,11 +26,26 @@ _NO_PROCESS = 4_194_305
 
 HOSTILE = "x|y`` <script>alert(1)</script> @name #77 https://a.example/ \x1b[31m\u202e"
 EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
-CPU = json.loads((EXAMPLES / "cpu" / "results.json").read_text("utf-8"))
-RDNA1 = json.loads((EXAMPLES / "rdna1-rocm52-conv-dead" / "results.json").read_text("utf-8"))
 TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd")
 YARDSTICKS = ("gemm", "copy")
 Change = Callable[[dict[str, Any]], None]
+
+
+def steady(name: str) -> dict[str, Any]:
+    """Return the results of an example with the times of an idle machine, however it was recorded."""
+    text = (EXAMPLES / name / "results.json").read_text("utf-8")
+    results: dict[str, Any] = json.loads(text.replace('"state": "slow"', '"state": "pass"'))
+    throughput = [each["timings"] for each in results["outcomes"] if each["check"] == "throughput"]
+    timings = [each for each in throughput if "gemm" in each]
+    for found in timings:
+        for key in (*TIMES, *YARDSTICKS):
+            seconds = timings[0][key] if key in YARDSTICKS else found[key]
+            found.update({key: seconds, f"{key}_p10": 0.98 * seconds, f"{key}_p90": 1.02 * seconds})
+    return results
+
+
+CPU = steady("cpu")
+RDNA1 = steady("rdna1-rocm52-conv-dead")
 
 
 def slower(factor: float, keys: tuple[str, ...] = TIMES, setting: str = "bypass") -> Change:
@@ -223,7 +238,11 @@ def test_three_or_more_runs_are_rows_of_a_table(tmp_path: Path) -> None:
         str(fleet / "README.md"), str(fleet / "empty" / "journal.jsonl")
     ]  # fmt: skip
     cpu, rdna1, wrong = (line for line in ended.stdout.splitlines() if str(fleet) in line)
-    for word in ("AMD EPYC", f"torch {CPU['machine']['facts']['torch.version']['value']}", "native"):
+    for word in (
+        CPU["machine"]["facts"]["cpu.name"]["value"],
+        f"torch {CPU['machine']['facts']['torch.version']['value']}",
+        "native",
+    ):
         assert word in cpu
     assert f"{RDNA1['recommendation']['verdict']}, partial" in rdna1
     assert "gfx1010 as gfx1030" in rdna1

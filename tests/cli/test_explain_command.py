@@ -180,13 +180,13 @@ def of_a_run(folder: Path) -> Path:
     }
     gpu = Gpu(vendor=Fact("amd"), native_isa=Fact("gfx1010"), effective_isa=Fact("gfx1030"))
     machine = Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0")})
-    passed = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "pass", "t0")
+    passed = Outcome("a", "cuda:0", "default", "copy", "copy", "pass", "t0")
     failed = Outcome(
-        "b", "cuda:0", "torch", "default", "gemm", "gemm", "crash", "t1", cause="SIGABRT",
+        "b", "cuda:0", "default", "gemm", "gemm", "crash", "t1", cause="SIGABRT",
         attempts=(Attempt("crash", "t1", "the child ended with SIGABRT"),), evidence=(FATAL.splitlines()[0],),
     )  # fmt: skip
     trials = tuple(
-        Trial(name, "cuda:0", "torch", "default", "spawn", ending, log=log)
+        Trial(name, "cuda:0", "default", "spawn", ending, log=log)
         for name, ending, log in (
             ("t0", "0", "error of no matter\n"),
             ("t1", "SIGABRT", "Aborted (core dumped)\n"),

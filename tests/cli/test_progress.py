@@ -83,7 +83,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    question = Case("cpu", "torch", "default", "copy", "float32")
+    question = Case("cpu", "default", "copy", "float32")
     journal = Journal(tmp_path, redact=False)
     settings = {"cpu": (Setting("default", "", "native"),)}
     journal.append(Run("0", "", RunOptions(), Machine(), (Device("cpu", "onednn"),), settings, None, ""))
@@ -107,33 +107,33 @@ def test_the_estimate_grows_with_cases_children_and_measurements() -> None:
     def estimate(*case_ids: str, workers: int = 1) -> float:
         return TimeLeft(BUDGETS["quick"]).of(case_ids, {}, workers)[0]
 
-    one = estimate("cpu/torch/default/convolution/x/fwd")
-    same_child = estimate(*(f"cpu/torch/default/convolution/x{n}/fwd" for n in range(2)))
-    pair = [f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")]
+    one = estimate("cpu/default/convolution/x/fwd")
+    same_child = estimate(*(f"cpu/default/convolution/x{n}/fwd" for n in range(2)))
+    pair = [f"cpu/{name}/convolution/x/fwd" for name in ("default", "cpu")]
     own_child = estimate(*pair)
-    timed = estimate(*(f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")))
+    timed = estimate(*(f"cpu/{name}/throughput/x" for name in ("default", "cpu")))
     assert one < same_child < own_child < timed
     assert one <= estimate(*pair, workers=2) < own_child
 
 
 def test_the_estimate_learns_from_the_first_cases_of_a_kind() -> None:
-    left = [f"cpu/torch/default/convolution/x{n}/fwd" for n in range(10)]
+    left = [f"cpu/default/convolution/x{n}/fwd" for n in range(10)]
     time_left = TimeLeft(BUDGETS["quick"])
     guessed, _ = time_left.of(left, {})
     # The time of a child's first case includes the start of the child.
     for name, seconds in (("a", 40.0), ("b", 4.0), ("c", 2.0), ("d", 3.0)):
-        time_left.add_finished(f"cpu/torch/default/convolution/{name}/fwd", "pass", seconds)
+        time_left.add_finished(f"cpu/default/convolution/{name}/fwd", "pass", seconds)
     assert time_left.of(left, {}) == (30.0, False)
     assert guessed < 30.0
     # Another setting needs a new child, and its cases are expected to take as long.
-    assert time_left.of([f"cpu/torch/bypass/convolution/x{n}/fwd" for n in range(3)], {}) == (46.0, False)
+    assert time_left.of([f"cpu/bypass/convolution/x{n}/fwd" for n in range(3)], {}) == (46.0, False)
     assert time_left.of([], {}) == (0.0, False)
 
 
 def test_a_hang_makes_the_estimate_an_upper_limit_with_as_many_hangs_as_the_run_allows() -> None:
     budgets = replace(BUDGETS["quick"], hangs=3, first_call=100)
     time_left = TimeLeft(budgets)
-    hanging, *left = [f"cuda:0/torch/default/convolution/x{n}/fwd" for n in range(10)]
+    hanging, *left = [f"cuda:0/default/convolution/x{n}/fwd" for n in range(10)]
     usual, with_hangs = time_left.of([hanging, *left], {})
     assert not with_hangs
     # Each case is tried twice.
@@ -141,7 +141,7 @@ def test_a_hang_makes_the_estimate_an_upper_limit_with_as_many_hangs_as_the_run_
     time_left.add_finished(hanging, "hang", 150.0)
     assert time_left.of(left, {})[0] == pytest.approx(2 * 150, abs=10)
     assert time_left.of(left[:1], {})[0] == pytest.approx(150, abs=10)
-    assert time_left.of(["cuda:0/torch/vendor-off/convolution/x/fwd"], {}) == (pytest.approx(1.6), False)
+    assert time_left.of(["cuda:0/vendor-off/convolution/x/fwd"], {}) == (pytest.approx(1.6), False)
     # The case that hung is expected to hang under other settings, too, until it has passed under one.
     again = [hanging.replace("default", name) for name in ("find-fast", "vendor-off")]
     assert time_left.of(again, {})[0] == pytest.approx(2 * 150, abs=10)
@@ -163,7 +163,7 @@ def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / NAME).write_text(f"{json.dumps(header)}\n", "utf-8")
     printed = io.StringIO()
-    plan = {"record": "plan", "at": 0.0, "cases": [f"cuda:0/torch/default/convolution/{GOOD}/fwd"]}
+    plan = {"record": "plan", "at": 0.0, "cases": [f"cuda:0/default/convolution/{GOOD}/fwd"]}
     shown = Progress(tmp_path, console=Console(file=printed, width=200))
     with shown, (tmp_path / NAME).open("a", encoding="utf-8") as journal:
         journal.write(f"{json.dumps(plan)}\n")

@@ -9,7 +9,7 @@ import pytest
 from runs import SMALL, machine_file, rocmprobe, run
 
 EXPECTED = {
-    f"cpu/torch/{setting}/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd": "pass"
+    f"cpu/{setting}/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd": "pass"
     for setting in ("default", "vendor-off")
 }
 STRANGE = "addopts = --strange-flag -p nosuchplugin\n"

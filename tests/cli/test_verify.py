@@ -42,7 +42,7 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
     machine = machine_file(tmp_path / "machine.toml", lstm, first_call=60, steady=60)
     only = ("--only", "convolution", "--only", "lstm", "--purpose", "inference")
     made = run(tmp_path / "out", "--simulate", machine, "--settings", "default,", *only)
-    assert made.states["cuda:0/torch/default/lstm/float32"] == "error"
+    assert made.states["cuda:0/default/lstm/float32"] == "error"
     assert made.results.recommendation
     assert made.results.recommendation.verdict == "native"
     narrow = ("--", "-k", "/convolution/ or lstm")
@@ -63,7 +63,7 @@ def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> Non
     machine_file(machine, {**MIOPEN_DEAD, "operator": "^native_batch_norm"}, first_call=60, steady=60)
     worse = run(tmp_path / "worse", "--verify", made.folder / "results.json").ended
     assert worse.returncode == 1, worse.stdout + worse.stderr
-    assert "default no longer works: cuda:0/torch/default/batch-norm/float32" in worse.stdout
+    assert "default no longer works: cuda:0/default/batch-norm/float32" in worse.stdout
 
     other = run(tmp_path / "other", "--simulate", machine, *settings, *only)
     assert other.results.recommendation
@@ -74,7 +74,7 @@ def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> Non
 
 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
-    outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", cause="gpu-wedged")
+    outcome = Outcome("a", "cuda:0", "default", "copy", "copy", "blocked", cause="gpu-wedged")
     results = Results(
         SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,)
     )

@@ -45,19 +45,6 @@ def test_rx_5600_xt(build):
     assert all(fact.source for fact in vars(gpu).values())
 
 
-def test_the_highest_clocks_and_the_bus_are_those_of_kfd(build):
-    build.node(0, CPU_NODE)
-    build.node(1, {**RX_5600_XT, "max_engine_clk_fcompute": 1780}, RX_5600_XT_VRAM)
-    bank = build.root / NODES / "1/mem_banks/0/properties"
-    bank.write_text(f"{bank.read_text()}width 192\nmem_clk_max 750\n")
-    gpu = only(build.detect())
-    facts = gpu.max_core_clock_mhz, gpu.max_memory_clock_mhz, gpu.memory_bus_bits
-    assert [fact.value for fact in facts] == [1780, 750, 192]
-    assert [fact.source.rpartition(" ")[2] for fact in facts] == [
-        "max_engine_clk_fcompute", "mem_clk_max", "width",
-    ]  # fmt: skip
-
-
 def test_override_changes_the_effective_isa_alone(build):
     build.rx_5600_xt()
     machine = build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0")

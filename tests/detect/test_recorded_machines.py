@@ -66,23 +66,6 @@ def test_kfd(build, case, count, gfx, pci_id, cus, simds, wave, vram, atomics):
         assert gpu.partition.value is None
 
 
-#: The highest core and memory clock and the bits of the bus. The derived ones were put together by hand.
-CLOCKS = {
-    "kfd-k8s-gfx90x-mi25-x2": (1500, 945, 2048),
-    "kfd-DERIVED-rdna1-rx5600xt": (1780, 875, 192),
-    "kfd-DERIVED-rdna1-rx5500xt": (1900, 875, 128),
-    "kfd-tinygrad-mock-7900xtx": (2482, None, None),
-    "sysfs-lact-phoenix": (2700, 800, 128),
-}
-
-
-@every_row("case", CLOCKS)
-def test_the_clocks_of_a_recorded_gpu(build, case):
-    for gpu in mount(build, case).detect().gpus:
-        facts = (gpu.max_core_clock_mhz, gpu.max_memory_clock_mhz, gpu.memory_bus_bits)
-        assert tuple(fact.value for fact in facts) == CLOCKS[case]
-
-
 def test_the_memory_of_an_apu_is_told_by_both_sources(build):
     (gpu,) = mount(build, "sysfs-lact-phoenix").detect().gpus
     assert "31433977856" in gpu.vram_bytes.source

@@ -196,7 +196,7 @@ def test_a_grandchild_in_a_session_of_its_own_ends_with_the_child(start: Start) 
 def test_a_child_that_reads_no_commands_holds_nobody_up(start: Start) -> None:
     child = start('os.write(events, b\'{"event": "phase", "phase": "on"}\\n\')\ntime.sleep(600)')
     assert child.event(60) == Phase("on")
-    child.send(Case("cpu", "torch", "default", "copy", "x" * (1 << 20)), seconds=0.2)
+    child.send(Case("cpu", "default", "copy", "x" * (1 << 20)), seconds=0.2)
     assert child.event(0.1) is None
     assert child.kill() == "killed"
 

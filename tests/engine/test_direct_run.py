@@ -63,7 +63,7 @@ def asked(tmp_path, libraries, python):
 
 
 def case(check, what, direction=""):
-    return f"cuda:0/torch/default/{check}/{what}{direction and f'/{direction}'}"
+    return f"cuda:0/default/{check}/{what}{direction and f'/{direction}'}"
 
 
 def test_without_torch_a_run_calls_the_libraries_before_it_says_how_to_install_one(asked, libraries):
@@ -148,7 +148,7 @@ def test_a_hang_names_its_call_and_counts_for_no_check_of_pytorch(libraries, tmp
     target, journal = Device("cuda:0", "miopen", torch=False), Journal(tmp_path, True)
     setup = Setup(RunOptions(), (target,), {"cuda:0": settings_for("miopen")}, budgets)
     trials = Trials(setup, journal)
-    direct = Case("cuda:0", "torch", "default", "miopen-direct", "float32", PROBLEM, "fwd")
+    direct = Case("cuda:0", "default", "miopen-direct", "float32", PROBLEM, "fwd")
     try:
         journal.outcome(trials.outcome(direct))
     finally:

@@ -36,7 +36,7 @@ from rocmprobe.model.options import RunOptions
 settings = {"cpu": settings_for("miopen", "all")}
 setup = Setup(RunOptions(), (Device("cpu", "miopen"),), settings, BUDGETS["quick"])
 trials = Trials(setup, Journal(Path(sys.argv[1]), redact=False))
-trials.outcome(Case("cpu", "torch", "as-found", "copy", "float32"))
+trials.outcome(Case("cpu", "as-found", "copy", "float32"))
 """
 
 

@@ -28,7 +28,7 @@ from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import BadInput, Machine, Outcome, Setting
 from rocmprobe.text import redact
 
-OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
+OUTCOME = Outcome("cpu/default/copy", "cpu", "default", "copy", "copy", "pass")
 RUN = Run(
     "0", "", RunOptions(), Machine(), (Device("cpu", "onednn"),),
     {"cpu": (Setting("default", "", "native"),)}, None, "",
@@ -53,7 +53,7 @@ def test_a_record_survives_the_journal(tmp_path: Path, journal: Journal, record:
 
 
 def test_the_state_in_memory_is_the_state_on_disk(tmp_path: Path, journal: Journal) -> None:
-    case = Case("cpu", "torch", "default", "copy", "float32")
+    case = Case("cpu", "default", "copy", "float32")
     blocked = replace(OUTCOME, id="b", state="blocked")
     for record in (
         Plan((case.id,)), Intent(1.0, case.id, case), Settled(2.0, OUTCOME), Settled(2.0, blocked),

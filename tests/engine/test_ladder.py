@@ -30,7 +30,7 @@ def with_dead_kernels(folder: Path, **fault: str) -> Run:
 @pytest.mark.parametrize("message", ["no kernel image is available", "HIP error: invalid device function"])
 def test_a_failed_copy_blocks_everything_above_it_with_the_reason(tmp_path: Path, message: str) -> None:
     broken = with_dead_kernels(tmp_path, effect="raise", message=message)
-    copy = "cuda:0/torch/default/copy/float32"
+    copy = "cuda:0/default/copy/float32"
     assert broken.ended.returncode == 1
     assert broken.states.pop(copy) == "error"
     for outcome in broken.outcomes.values():

@@ -83,7 +83,7 @@ def test_the_evidence_of_a_failure_holds_miopen_s_own_command_line(tmp_path: Pat
 
 def test_gemm_blocks_what_stands_on_it(tmp_path: Path) -> None:
     broken = faulty(tmp_path, "rocblas", "--only", "gemm", "--only", "convolution", "--problem", PROBLEM)
-    gemm = "cuda:0/torch/default/gemm/float32"
+    gemm = "cuda:0/default/gemm/float32"
     assert broken.states[gemm] == "error"
     assert broken.of("default").state == "pass"
     for setting in SETTINGS.split(","):
@@ -115,7 +115,7 @@ def test_a_layer_that_fails_in_miopen_is_asked_by_pytorch_s_own_kernels(tmp_path
     (setting,) = [each for each in found.results.settings if each.by_layer]
     assert (setting.verdict, setting.pytorch_layers) == ("native", ("rnn",))
     sound = run(tmp_path / "sound", "--simulate", "healthy-gfx1100", "--settings", "by-layer,", *only)
-    outcome = sound.outcomes["cuda:0/torch/by-layer/lstm/float32"]
+    outcome = sound.outcomes["cuda:0/by-layer/lstm/float32"]
     assert (outcome.state, outcome.evidence[0]) == (
         "skipped", "no tested layer fails in the vendor library",
     )  # fmt: skip

@@ -206,7 +206,7 @@ def gpu(address: str | None) -> Gpu:
 def test_a_case_leases_what_it_computes_on(device: str, on_cpu: bool, name: str) -> None:
     targets = [Device("cuda:0", "miopen", gpu("0000:03:00.0")), Device("cuda:1", "miopen", gpu(None))]
     setting = next(row for row in settings_for("miopen", "all") if (row.device == "cpu") == on_cpu)
-    assert leased(Case(device, "torch", setting.name, "convolution", "float32"), setting, targets) == name
+    assert leased(Case(device, setting.name, "convolution", "float32"), setting, targets) == name
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Outcome
 
-CASE = Case("cpu", "torch", "default", "copy", "float32")
+CASE = Case("cpu", "default", "copy", "float32")
 
 
 def made(*results: CheckResult) -> Outcome:

@@ -111,15 +111,15 @@ def test_one_round_where_time_is_short(tmp_path: Path) -> None:
 
 
 def test_folders_keep_a_start_up_apart() -> None:
-    case = Case("cuda:0", "torch", "default", "throughput", "float32", PROBLEM)
-    start = Case("cuda:0", "torch", "default", "start-up", "float32", PROBLEM)
-    assert databases_folder(Path("run"), case) == Path("run/cuda0_torch_default")
-    assert databases_folder(Path("run"), start) == Path(f"run/cuda0_torch_default_{PROBLEM}")
+    case = Case("cuda:0", "default", "throughput", "float32", PROBLEM)
+    start = Case("cuda:0", "default", "start-up", "float32", PROBLEM)
+    assert databases_folder(Path("run"), case) == Path("run/cuda0_default")
+    assert databases_folder(Path("run"), start) == Path(f"run/cuda0_default_{PROBLEM}")
 
 
 def outcome(first_call: float) -> Outcome:
     return Outcome(
-        "id", "cuda:0", "torch", "default", "start-up", "conv", "pass",
+        "id", "cuda:0", "default", "start-up", "conv", "pass",
         attempts=(Attempt("pass", "trial", seconds=first_call),),
         timings={"first_call": first_call, "steady": 1.0, "steady_p10": 0.5, "steady_p90": 2 * first_call},
     )  # fmt: skip

@@ -66,7 +66,7 @@ def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
     settings, device = _settings(backend, wanted), DEVICES[backend]
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     found = [
-        Case(device, "torch", "default", check, dtype)
+        Case(device, "default", check, dtype)
         for check, dtype in (
             ("copy", "float32"), ("elementwise", "float32"), ("elementwise", "float16"),
             ("gemm", "float32"), ("gemm", "float16"), ("im2col", "float32"), ("softmax", "float32"),
@@ -75,31 +75,31 @@ def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
     ]  # fmt: skip
     for setting in ("default", "vendor-off"):
         found += [
-            Case(device, "torch", setting, check, dtype)
+            Case(device, setting, check, dtype)
             for check in ("batch-norm", "batch-norm-eval", "rnn", "lstm", "gru", "convolution-relu")
             for dtype in ("float32", "float16")
         ]
         found += [
-            Case(device, "torch", setting, "convolution-kinds", parse_problem(text).dtype, text, direction)
+            Case(device, setting, "convolution-kinds", parse_problem(text).dtype, text, direction)
             for text in KINDS
             for direction in directions
         ]
-        found.append(Case(device, "torch", setting, "ctc-loss", "float32"))
+        found.append(Case(device, setting, "ctc-loss", "float32"))
     names = [setting.name for setting in settings]
     found += [
-        Case(device, "torch", name, "convolution", parse_problem(text).dtype, text, direction)
+        Case(device, name, "convolution", parse_problem(text).dtype, text, direction)
         for name in names
         for text in (FP32, FP16)
         for direction in directions
     ]
     found += [
-        Case(device, "torch", name, "problem-matrix", "float32", MATRIX, direction)
+        Case(device, name, "problem-matrix", "float32", MATRIX, direction)
         for name in ("default", "vendor-off", "bypass")
         for direction in directions
     ]
-    found += [Case(device, "torch", name, "training-step", "float32") for name in names]
-    found += [Case(device, "torch", name, "autocast-step", "float16") for name in names]
-    found += [Case(device, "torch", name, "throughput", "float32", TIMED) for name in names]
+    found += [Case(device, name, "training-step", "float32") for name in names]
+    found += [Case(device, name, "autocast-step", "float16") for name in names]
+    found += [Case(device, name, "throughput", "float32", TIMED) for name in names]
     return found
 
 
@@ -119,7 +119,7 @@ def run(
     outcomes = []
     for case in cases(backend, wanted, purpose):
         outcome = Outcome(
-            case.id, case.device, case.driver, case.setting, case.check, CHECKS[case.check].rung, "pass",
+            case.id, case.device, case.setting, case.check, CHECKS[case.check].rung, "pass",
             native_isa=machine.gpus[0].native_isa.value if machine.gpus else None,
             effective_isa=machine.gpus[0].effective_isa.value if machine.gpus else None,
             problem=case.problem, direction=case.direction, dtype=case.dtype,
@@ -133,7 +133,7 @@ def run(
                 )
             outcome = dataclasses.replace(outcome, timings=timings)
         for pattern, change in changes.items():
-            if fnmatchcase(case.id, f"*/torch/{pattern}"):
+            if fnmatchcase(case.id, f"*/{pattern}"):
                 new = {"state": change} if isinstance(change, str) else dict(change)
                 outcome = dataclasses.replace(outcome, **new)
         outcomes.append(outcome)

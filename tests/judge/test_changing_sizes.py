@@ -27,7 +27,7 @@ def measured(setting: str, new: float, known: float = 0.01, **fields: Any) -> Ou
         "sizes": 24,
     }
     outcome = Outcome(
-        f"cuda:0/torch/{setting}/changing-sizes/float32", "cuda:0", "torch", setting, "changing-sizes",
+        f"cuda:0/{setting}/changing-sizes/float32", "cuda:0", setting, "changing-sizes",
         "conv", "pass", timings=timings,
     )  # fmt: skip
     return replace(outcome, **fields)

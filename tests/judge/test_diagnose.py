@@ -355,7 +355,7 @@ class TestOtherLayers:
         results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
         found = finding(results, "only-as-found")
         assert found.title == "1 test(s) pass only in your own environment and fail in a clean one"
-        assert found.evidence[0].startswith("cuda:0/torch/default/convolution/")
+        assert found.evidence[0].startswith("cuda:0/default/convolution/")
         assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
 
     @every_row("reason", DAMAGED)
@@ -381,7 +381,7 @@ class TestOtherLayers:
         assert found.layer == "rocmprobe"
 
         # A crash after the last result is information.
-        trial = Trial("cuda:0/torch/default#1", "cuda:0", "torch", "default", "spawn", "SIGSEGV", True)
+        trial = Trial("cuda:0/default#1", "cuda:0", "default", "spawn", "SIGSEGV", True)
         results = dataclasses.replace(healthy(), trials=(trial,))
         assert finding(results, "exit-crash").severity == "info"
 

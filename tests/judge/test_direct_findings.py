@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Union
 
 import pytest
@@ -21,8 +22,8 @@ FAILED = {**STATUS, "evidence": ("miopenConvolutionForward: miopenStatusUnknownE
 def direct(check: str, state: Union[str, Mapping[str, Any]] = "pass", direction: str = "fwd") -> Outcome:
     what = {"problem": FP32, "direction": direction} if check == "miopen-direct" else {}
     fields = {"state": state} if isinstance(state, str) else dict(state)
-    name = f"cuda:0/torch/default/{check}/{FP32 if what else 'float32'}{what and f'/{direction}'}"
-    return Outcome(name, "cuda:0", "torch", "default", check, CHECKS[check].rung, **{**what, **fields})
+    name = f"cuda:0/default/{check}/{FP32 if what else 'float32'}{what and f'/{direction}'}"
+    return Outcome(name, "cuda:0", "default", check, CHECKS[check].rung, **{**what, **fields})
 
 
 def found(results: Results, *outcomes: Outcome) -> dict[str, Finding]:
@@ -82,6 +83,13 @@ def test_where_nothing_ran_in_pytorch_the_library_s_failure_is_the_finding() -> 
     assert (finding.severity, finding.layer) == ("error", "miopen-find")
     assert finding.title == "MIOpen fails without PyTorch: MIOpen's own fault"
     assert finding.evidence[-1] == COMMAND
+    # Without torch, the libraries are not those of a wheel.
+    lacking = {**FAILED, "evidence": ("hipErrorNoBinaryForGpu: Unable to find code object for all devices!",)}
+    causes = [
+        found(replace(alone, machine=machine), direct("miopen-direct", lacking))["miopen-direct"].cause
+        for machine in (alone.machine, Machine(alone.machine.gpus))
+    ]
+    assert causes == ["arch-not-in-wheel", "arch-not-in-rocm-lib"]
 
 
 @pytest.mark.parametrize("changes", [{}, natively(STATUS), everywhere(STATUS)])

@@ -22,7 +22,7 @@ RX_5700 = {"resnet": 0.37, "unet": 1.36, "lstm": 0.055}
 def trained(dtype: str, steps: Mapping[str, float], spread: float, state: str = "pass") -> list[Outcome]:
     return [
         Outcome(
-            f"cuda:0/torch/default/train-{network}/{dtype}", "cuda:0", "torch", "default", f"train-{network}",
+            f"cuda:0/default/train-{network}/{dtype}", "cuda:0", "default", f"train-{network}",
             "train", state, native_isa="gfx1010", effective_isa="gfx1030", dtype=dtype,
             timings={"step": step, "step_p10": step / spread, "step_p90": step * spread, "step_repeats": 9},
         )

@@ -18,7 +18,7 @@ def with_outcome(check: str, state: str, problem: str = FP32, dtype: str = "floa
     like = next(
         each for each in results.outcomes if each.check == "convolution" and each.setting == "default"
     )
-    name = f"cpu/torch/default/{check}/{problem}"
+    name = f"cpu/default/{check}/{problem}"
     more = dataclasses.replace(
         like, id=name, check=check, state=state, problem=problem, direction=None, dtype=dtype
     )

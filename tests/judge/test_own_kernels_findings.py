@@ -17,7 +17,7 @@ from rocmprobe.report.page.throughput import own_kernels
 
 def asked(dtype: str = "float32", device: str = "cuda:0", **fields: Any) -> Outcome:
     outcome = Outcome(
-        f"{device}/torch/default/kernel/{dtype}", device, "torch", "default", "kernel", "gemm", "pass",
+        f"{device}/default/kernel/{dtype}", device, "default", "kernel", "gemm", "pass",
         dtype=dtype, timings={"trial": 9.0, "compile": 3.5},
     )  # fmt: skip
     return replace(outcome, **fields)
@@ -71,7 +71,7 @@ def test_a_wrong_kernel_is_reported_and_changes_no_recommendation() -> None:
 def test_a_cure_that_no_cache_stores_comes_with_new_caches() -> None:
     cure = next(each for each in settings_for("miopen") if each.name == "triton-no-buffer-ops")
     triton = [
-        replace(asked(), id=f"cuda:0/torch/{name}/triton/float32", setting=name, check="triton",
+        replace(asked(), id=f"cuda:0/{name}/triton/float32", setting=name, check="triton",
                 rung="primitives", state=state)
         for name, state in (("default", "wrong"), (cure.name, "pass"))
     ]  # fmt: skip

@@ -56,7 +56,7 @@ def timed(
 
 
 def _outcome(pattern: Outcome, setting: str, problem: str, timings: Mapping[str, float]) -> Outcome:
-    name = f"{pattern.device}/torch/{setting}/throughput/{problem}"
+    name = f"{pattern.device}/{setting}/throughput/{problem}"
     return dataclasses.replace(pattern, id=name, setting=setting, problem=problem, timings=timings)
 
 

@@ -27,7 +27,7 @@ def with_memory(results, state="pass", dtype="float32", above=0, workspace=0, **
     """``peaks``: bytes by setting; a setting's name with _ for -."""
     asked = tuple(
         Outcome(
-            f"cuda:0/torch/{name.replace('_', '-')}/memory/{TIMED}", "cuda:0", "torch",
+            f"cuda:0/{name.replace('_', '-')}/memory/{TIMED}", "cuda:0",
             name.replace("_", "-"), "memory", "conv", state, problem=TIMED, dtype=dtype,
             memory={
                 "peak_bytes": peak, "above_output_bytes": above or peak,
@@ -255,4 +255,4 @@ class TestThatAppliesToAll:
         results = run({**only_no_winograd, last: lacking})
         assert chosen(results) is None
         told = next(row for row in recommend(results).alternatives if row["setting"] == "no-winograd")
-        assert told["reason"].startswith("does not apply to cuda:0/torch/no-winograd/convolution/")
+        assert told["reason"].startswith("does not apply to cuda:0/no-winograd/convolution/")

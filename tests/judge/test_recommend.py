@@ -277,7 +277,7 @@ class TestWrongByLayer:
         batch_norm = next(each for each in found.findings if each.id == "batch-norm")
         assert batch_norm.advice == (
             "Use the recommended configuration, if there is one. Convolution in MIOpen fails here with batch "
-            "norm outside MIOpen: cuda:0/torch/by-layer/training-step/float32: wrong."
+            "norm outside MIOpen: cuda:0/by-layer/training-step/float32: wrong."
         )
 
     def test_a_finding_names_the_step_and_no_layer_goes_where_it_fails(self):
@@ -288,7 +288,7 @@ class TestWrongByLayer:
             "passed alone"
         )
         assert (found.severity, found.cause) == ("error", "wrong-results-unexplained")
-        assert found.evidence == ("cuda:0/torch/by-layer/training-step/float32: wrong",)
+        assert found.evidence == ("cuda:0/by-layer/training-step/float32: wrong",)
         assert "PYTORCH_NO_CUDA_MEMORY_CACHING=1" in found.advice
 
         # The layers of a recommendation do not name it.
@@ -296,7 +296,7 @@ class TestWrongByLayer:
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
         assert recommend(results).configuration.layers == (
             "LSTM fails in MIOpen. Convolution in MIOpen fails here with LSTM outside MIOpen: "
-            "cuda:0/torch/by-layer/training-step/float32: wrong.",
+            "cuda:0/by-layer/training-step/float32: wrong.",
         )
 
         # A layer that fails outside of the library too is not sent there.
@@ -304,7 +304,7 @@ class TestWrongByLayer:
         (native,) = recommend(run(changes)).configuration.layers
         (bypass,) = recommend(run({**DEAD, **changes}, seconds=SLOW)).configuration.layers
         for words in (native, bypass):
-            assert words.endswith("outside MIOpen: cuda:0/torch/vendor-off/lstm/float32: wrong.")
+            assert words.endswith("outside MIOpen: cuda:0/vendor-off/lstm/float32: wrong.")
             assert "install(" not in words
 
         # Native convolution that fails is not named either.
@@ -324,10 +324,10 @@ class TestBatchNormWithoutATrainingStep:
         found = recommend(run(ONLY_BATCH_NORM))
         assert found.configuration.setting == "vendor-off"
         objections = {row["setting"]: row["reason"] for row in found.alternatives if not row["right"]}
-        assert objections["default"].startswith("cuda:0/torch/default/batch-norm/float32: error")
+        assert objections["default"].startswith("cuda:0/default/batch-norm/float32: error")
         for name in ("bypass", "no-winograd", "clean-db"):
             assert objections[name] == (
-                "a failing test was not run with this setting: cuda:0/torch/default/batch-norm/float32: error"
+                "a failing test was not run with this setting: cuda:0/default/batch-norm/float32: error"
             )
         assert "bypass+vendor-off" not in objections
 
@@ -567,7 +567,7 @@ class TestProblemMatrix:
         found = {each["setting"]: each for each in recommend(results).alternatives}
         assert not found["find-fast"]["right"]
         assert found["find-fast"]["reason"].startswith(
-            "a failing test was not run with this setting: cuda:0/torch/def"
+            "a failing test was not run with this setting: cuda:0/def"
         )
         assert found["bypass"]["right"]
         assert found["cpu"]["right"]
@@ -576,7 +576,7 @@ class TestProblemMatrix:
     def test_it_speaks_for_what_was_asked(self):
         # A setting that was asked itself speaks for itself.
         results = run(IN_MATRIX)
-        own = next(each for each in results.outcomes if each.id.startswith("cuda:0/torch/vendor-off/problem"))
+        own = next(each for each in results.outcomes if each.id.startswith("cuda:0/vendor-off/problem"))
         asked = dataclasses.replace(own, id=own.id.replace("vendor-off", "find-fast"), setting="find-fast")
         results = dataclasses.replace(results, outcomes=(*results.outcomes, asked))
         assert answer(results) == ("native-with-settings", "find-fast")

@@ -23,7 +23,7 @@ def first_calls(
         times[f"{word}_first_call_min"] = middle * (1 - spread)
         times[f"{word}_first_call_max"] = middle * (1 + spread)
     return Outcome(
-        f"cuda:0/torch/{setting}/start-up/{TIMED}", "cuda:0", "torch", setting, "start-up", "conv", "pass",
+        f"cuda:0/{setting}/start-up/{TIMED}", "cuda:0", setting, "start-up", "conv", "pass",
         problem=TIMED, timings={**times, **timings},
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ CURED = Setting(
 def alone(solver: str, state: str, *evidence: str, direction: str = "fwd", **fields: Any) -> Outcome:
     name = f"only-{solver}"
     return Outcome(
-        f"cuda:0/torch/{name}/solver/{FP32}/{direction}", "cuda:0", "torch", name, "solver", "conv", state,
+        f"cuda:0/{name}/solver/{FP32}/{direction}", "cuda:0", name, "solver", "conv", state,
         problem=FP32, direction=direction, evidence=evidence, **fields,
     )  # fmt: skip
 

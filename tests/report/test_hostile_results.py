@@ -28,7 +28,7 @@ HOSTILE = (
     "\ufffe\u202egpj\u2066\u200f @octocat #1 [bold]b[/bold] [link=http://a.example]l[/link] $(id) %s"
 )
 #: Words that decide what a field means; anything else there is refused, as the test of wrong types shows.
-_WORDS = ("state", "rung", "direction", "severity", "verdict", "level", "purpose", "driver", "find_db",
+_WORDS = ("state", "rung", "direction", "severity", "verdict", "level", "purpose", "find_db",
           "confidence_level", "dtype", "check")  # fmt: skip
 NAME = "default"
 NAMES = ("md", "issue", "full issue", "compare", "compare as JSON", "explain", "facts", "repro", "env",

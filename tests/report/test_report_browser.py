@@ -38,7 +38,7 @@ CONTRAST = """() => {
     const style = getComputedStyle(element)
     const behind = []
     for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor)
-    const ink = element.closest('svg') ? style.fill : style.color
+    const ink = style.color
     const back = flat(behind), front = flat([...behind, ink])
     const [high, low] = [light(back), light(front)].sort((a, b) => b - a)
     const ratio = (high + 0.05) / (low + 0.05)

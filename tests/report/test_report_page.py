@@ -21,6 +21,7 @@ from rocmprobe.knowledge.causes import cause
 from rocmprobe.model.results import Fact, Machine, Outcome, Results
 from rocmprobe.model.states import STATES
 from rocmprobe.report.page import html, view
+from rocmprobe.report.page.bars import chart
 from rocmprobe.report.terminal.markdown import markdown
 
 
@@ -246,12 +247,12 @@ def test_what_was_said_before_is_said_once(rdna1: Rendered) -> None:
 
 
 def test_failures_carry_command_variables_attempts_and_log(rdna1: Rendered) -> None:
-    name = f"cuda:0/torch/gemm-only/convolution/{sample.PROBLEMS[0].text}/fwd"
+    name = f"cuda:0/gemm-only/convolution/{sample.PROBLEMS[0].text}/fwd"
     entry = rdna1.html[rdna1.html.index(f"rocmprobe repro results.json {name}<") :]
     entry = entry[: entry.index("</details>")]
     for words in (
         "MIOPEN_DEBUG_CONV_DIRECT=0 MIOPEN_DEBUG_CONV_WINOGRAD=0", "attempts 1, 2",
-        "error · 40 ms, 40 ms · RuntimeError", "cuda:0/torch/gemm-only, exit 0", 'href="#l0"',
+        "error · 40 ms, 40 ms · RuntimeError", "cuda:0/gemm-only, exit 0", 'href="#l0"',
     ):  # fmt: skip
         assert words in entry
 
@@ -339,13 +340,20 @@ def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
         assert cost in paper
 
 
-def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:
-    told = re.findall(r'<svg[^>]* role="img" aria-label="([^"]*)"', rdna1.html)
+def test_bars_have_names_and_values_in_words(rdna1: Rendered) -> None:
+    told = re.sub(r"<[^>]+>", " ", rdna1.html)
     for words in (
-        "vendor-off measured: 3 MiB; vendor-off predicted: 2.5 MiB",
-        "bypass cold: 2.07 ms; bypass warm: 2.07 ms",
+        "vendor-off measured 3 MiB", "vendor-off predicted 2.5 MiB", "bypass cold 2.07 ms",
+        "bypass warm 2.07 ms",
     ):  # fmt: skip
-        assert any(words in label for label in told), words
+        assert words in re.sub(r"\s+", " ", told), words
+    assert "<svg" not in rdna1.html
+
+
+def test_the_longest_bar_of_a_chart_fills_the_width() -> None:
+    label, rows = chart("times", [("fast", "first", 1.0, "1 s"), ("slow", "second", 2**1000, "long")])
+    assert (label, [row.bar.note for row in rows]) == ("times", ["1 s", "long"])
+    assert [row.bar.length for row in rows] == [pytest.approx(0, abs=1e-9), 100.0]
 
 
 def test_wrong_results_show_where_they_are_off(tmp_path: Path) -> None:
@@ -386,7 +394,7 @@ def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:
 def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -> None:
     lstm = [
         dataclasses.replace(
-            sample.outcome(setting, "lstm", "primitives", state), id=f"cpu/torch/{setting}/lstm/{dtype}",
+            sample.outcome(setting, "lstm", "primitives", state), id=f"cpu/{setting}/lstm/{dtype}",
             dtype=dtype, device="cpu",
         )
         for setting in ("default", "vendor-off")

@@ -383,7 +383,7 @@ class TestFinding:
 
     def test_by_a_part_that_no_other_has(self) -> None:
         text = f"gemm-only/convolution/{sample.PROBLEMS[4].text}/bwd-data"
-        assert find_outcome(self.RESULTS, text).id == f"cuda:0/torch/{text}"
+        assert find_outcome(self.RESULTS, text).id == f"cuda:0/{text}"
 
     def test_several_are_listed(self) -> None:
         with pytest.raises(BadInput, match=r"3 outcomes.*conv3d.*/fwd .*/bwd-data .*/bwd-weights"):
@@ -395,7 +395,7 @@ class TestFinding:
 
     def test_the_nearest_are_named_where_there_is_none(self) -> None:
         with pytest.raises(BadInput, match=r"(?s)no outcome.*nearest.*ladder/gemm"):
-            find_outcome(self.RESULTS, "cuda:0/torch/default/ladder/gemn")
+            find_outcome(self.RESULTS, "cuda:0/default/ladder/gemn")
 
     def test_nothing_is_near_to_nonsense(self) -> None:
         with pytest.raises(BadInput, match=r"no outcome matches '§§'$"):

@@ -8,17 +8,13 @@ import re
 
 import pytest
 import sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from runs import named_machine
-from tiers import examples
 
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
 from rocmprobe.report.page import html
-from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.page.telemetry_section import telemetry
 from rocmprobe.simulate.machines import load_machine
 
@@ -36,18 +32,12 @@ def of(results: Results, *devices: DeviceTelemetry) -> Results:
     return dataclasses.replace(made, findings=(*made.findings, *telemetry_findings(made)))
 
 
-def test_plots_extremes_and_alarms() -> None:
+def test_extremes_and_alarms() -> None:
     shown = section(of(dataclasses.replace(sample.rdna1(), simulated=None), *HOT))
-    assert re.findall(r"<figcaption>(.*?)</figcaption>", shown) == [
-        "Temperature, °C", "Fan, %", "Clocks, MHz", "Power, W", "GPU memory, GiB", "Busy, %",
-    ]  # fmt: skip
-    assert (
-        'aria-label="Temperature, °C: junction 44 to 104 °C; edge 41 to 86 °C; memory 46 to 92 °C; limit 105"'
-        in shown
-    )
     assert "The fan runs at 33 % while junction is at 104 °C" in shown
     cells = re.sub(r"<[^>]+>", "|", shown)
     assert re.search(r"fan, driven at\|+0 %\|+33 %\|+33 %", cells)
+    assert re.search(r"temperature, junction\|+44 °C\|+104 °C\|+104 °C\|+105 °C", cells)
     assert "Made up" not in shown
 
 
@@ -61,7 +51,7 @@ def test_a_gpu_that_slept_is_said_to() -> None:
     asleep = summary("0000:0b:00.0", "RX 5600 XT", "", [(float(second), {}) for second in range(9)], {})
     shown = section(of(sample.healthy_cpu(), asleep))
     assert "9 samples over 8 s, 9 of them while it was asleep" in shown
-    assert "<svg" not in shown
+    assert "<table" not in shown
 
 
 def test_alarms_stand_with_their_own_gpu() -> None:
@@ -82,21 +72,3 @@ def test_numbers_that_cannot_be_shown_do_not_break_the_page(value: float) -> Non
     shown = section(of(sample.healthy_cpu(), from_json(DeviceTelemetry, row)))
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
-
-
-numbers = st.none() | st.floats(-1e6, 1e9)
-
-
-@settings(max_examples=examples(15))
-@given(st.lists(st.tuples(st.floats(0, 1e6), numbers, numbers), min_size=1, max_size=40))
-def test_any_line_can_be_drawn(rows) -> None:
-    seconds = sorted(row[0] for row in rows)
-    drawn = []
-    for name, place in (("a", 1), ("b", 2)):
-        values = [row[place] for row in rows]
-        if any(None not in pair for pair in zip(values, values[1:])):
-            drawn.append(Line(name, "first", list(zip(seconds, values))))
-    if drawn:
-        svg = lines(drawn, "label", "W", "plot")
-        assert "nan" not in svg.replace("dominant", "")
-        assert svg.count('class="name"') == len(drawn)

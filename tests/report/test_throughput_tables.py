@@ -138,7 +138,7 @@ def test_a_panel_for_each_pass_with_one_legend_of_all_settings():
         ((_, bars),) = panel.problems
         assert [each.setting for each in bars] == [name for _, name in shown.legend]
         longest = max(bars, key=lambda each: each.bar.length)
-        assert (longest.setting, longest.bar.high) == ("cpu", pytest.approx(139))
+        assert (longest.setting, longest.bar.high) == ("cpu", pytest.approx(100))
         assert [each.setting for each in bars if each.recommended] == ["bypass"]
     assert shown.left_out == ""
 

@@ -35,7 +35,7 @@ def test_an_import_that_fails_is_told_and_the_device_is_not_blamed(
     broken = with_torch(tmp_path, program, "--device", "cpu")
     assert broken.ended.returncode == 1
     assert "Traceback" not in broken.ended.stderr
-    copy = broken.outcomes["cpu/torch/default/copy/float32"]
+    copy = broken.outcomes["cpu/default/copy/float32"]
     assert (copy.state, copy.cause, copy.phase) == (state, cause, "start")
     assert copy.evidence[0] == message
     others = [
@@ -49,6 +49,6 @@ def test_an_import_that_hangs_is_a_hang(tmp_path: Path) -> None:
     # Long against what a loaded processor takes to start Python, which counts as busy.
     machine = machine_file(tmp_path / "machine.toml", start=5)
     broken = with_torch(tmp_path, "import time; time.sleep(600)", "--simulate", machine)
-    copy = broken.outcomes["cuda:0/torch/default/copy/float32"]
+    copy = broken.outcomes["cuda:0/default/copy/float32"]
     assert (copy.state, copy.phase, copy.activity) == ("hang", "start", "idle")
     assert any("torch/__init__.py" in line for line in copy.evidence)

@@ -160,8 +160,8 @@ def test_a_worker_finds_the_modules_that_the_parent_finds(tmp_path: Path, flag: 
 def test_settings_that_only_choose_among_kernels_share_the_compiled_ones(
     tmp_path: Path, name: str, shared: bool
 ) -> None:
-    case = Case("cuda:0", "torch", name, "convolution", "float32")
-    default = Case("cuda:0", "torch", "default", "convolution", "float32")
+    case = Case("cuda:0", name, "convolution", "float32")
+    default = Case("cuda:0", "default", "convolution", "float32")
     kernels = kernels_folder(tmp_path, case, setting(name))
     assert (kernels == kernels_folder(tmp_path, default, setting("default"))) is shared
     assert databases_folder(tmp_path, case) != kernels or not shared
@@ -171,7 +171,7 @@ def test_settings_that_only_choose_among_kernels_share_the_compiled_ones(
 
 
 def test_a_start_up_compiles_its_own_kernels(tmp_path: Path) -> None:
-    case = Case("cuda:0", "torch", "default", "start-up", "float32", "conv2d-fp32-n1-c2-i8x8-k4-f3x3")
+    case = Case("cuda:0", "default", "start-up", "float32", "conv2d-fp32-n1-c2-i8x8-k4-f3x3")
     assert kernels_folder(tmp_path, case, setting("default")) == databases_folder(tmp_path, case)
 
 

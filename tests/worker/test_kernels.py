@@ -23,7 +23,7 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult  # noqa: E4
 from rocmprobe.checks.tools.failures import NotApplicable  # noqa: E402
 from rocmprobe.kernels import KernelsUnavailable, Rates, SelfTest  # noqa: E402
 
-INDUCTOR = "cpu/torch/default/inductor/float32"
+INDUCTOR = "cpu/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 HAS_ATTENTION = hasattr(torch.nn.functional, "scaled_dot_product_attention")
 with_attention = pytest.mark.skipif(not HAS_ATTENTION, reason="torch 2.0 is the first with this function")

@@ -28,13 +28,13 @@ def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> l
     return [chosen.choice(values) if chosen.random() < density else 0 for _ in range(count)]
 
 
-def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
+def operands(problem: Problem, direction: str, fill: ExactFill) -> dict[str, list[int]]:
     """Return random inputs of a direction, keyed by "x", "w" or "y"."""
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
     return {
-        names[0]: integers(prod(shapes[names[0]]), fill.largest, fill.density, seed),
-        names[1]: integers(prod(shapes[names[1]]), fill.largest, 1.0, seed + 1),
+        names[0]: integers(prod(shapes[names[0]]), fill.largest, fill.density, seed=0),
+        names[1]: integers(prod(shapes[names[1]]), fill.largest, 1.0, seed=1),
     }
 
 

@@ -10,14 +10,13 @@ from rocmprobe.checks import CHECKS, DIRECT
 
 @dataclass(frozen=True)
 class Case:
-    """A check on one device with one driver and setting.
+    """A check on one device with one setting.
 
     - ``needs``: ids of the cases that must pass before this case runs
     - ``if_failed``: ids of cases. If all of them pass, this case is skipped.
     """
 
     device: str
-    driver: str
     setting: str
     check: str
     dtype: str
@@ -29,7 +28,7 @@ class Case:
     @property
     def id(self) -> str:
         what = (self.check, self.problem or self.dtype, self.direction)
-        return "/".join(part for part in (self.device, self.driver, self.setting, *what) if part)
+        return "/".join(part for part in (self.device, self.setting, *what) if part)
 
     @property
     def rung(self) -> str:
@@ -52,7 +51,7 @@ class Case:
 
 def trial_key(case_id: str) -> str:
     """Return the ``Case.trial_key`` of the case with this id."""
-    *under, check, subject = case_id.split("/")[:5]
+    *under, check, subject = case_id.split("/")[:4]
     if check in DIRECT:
         return "/".join((*under, CHECKS[check].rung))
     # Measurements have their own process, because the vendor library must not write its log during

@@ -120,9 +120,6 @@ def _from_node(
         apu=Fact(True, f"{node.source} cpu_cores_count") if node.with_cpu else _apu(pci_id),
         uuid=_uuid(node),
         pcie_atomics=node.pcie_atomics,
-        max_core_clock_mhz=node.fact("max_engine_clk_fcompute"),
-        max_memory_clock_mhz=node.max_memory_clock,
-        memory_bus_bits=node.bus_bits,
         **(_partition_state(state, node, parts) if parts > 1 else state),
     )
 
@@ -154,9 +151,6 @@ def _from_device(
         order=Fact(None, _NOT_LISTED),
         index=Fact(None, _NOT_LISTED),
         pcie_atomics=Fact(None, _NOT_LISTED),
-        max_core_clock_mhz=Fact(None, _NOT_LISTED),
-        max_memory_clock_mhz=Fact(None, _NOT_LISTED),
-        memory_bus_bits=Fact(None, _NOT_LISTED),
         **state,
     )
 

@@ -28,8 +28,6 @@ class Node:
 
     - ``runtime_index``: number of the node in the ROCm runtime, which skips unreadable nodes
     - ``pcie_atomics``: True if the GPU can use atomic operations on the CPU's memory
-    - ``bus_bits``: width of the memory bus
-    - ``max_memory_clock``: in megahertz
     """
 
     index: int
@@ -38,8 +36,6 @@ class Node:
     vram_bytes: Optional[int]
     vram_source: str
     pcie_atomics: Fact
-    bus_bits: Fact
-    max_memory_clock: Fact
 
     @property
     def source(self) -> str:
@@ -95,7 +91,6 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
             properties,
             *_vram(tree, f"{NODES}/{index}", properties),
             _atomics(tree, index, found),
-            *(_memory_bank_property(tree, f"{NODES}/{index}", name) for name in ("width", "mem_clk_max")),
         )
         for index, properties in found.items()
     )
@@ -122,22 +117,11 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
     """Return the size of the local memory in bytes, and the source of this value."""
     folder = f"{node}/mem_banks"
-    total = sum(bank.get("size_in_bytes", 0) for bank in _local_banks(tree, node))
+    banks = (parse_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder))
+    total = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS)
     if total:
         return total, f"{folder}/*/properties size_in_bytes"
     # Since 2017, the driver reports the size only in mem_banks.
     if properties.get("local_mem_size"):
         return properties["local_mem_size"], f"{node}/properties local_mem_size"
     return None, f"{folder}: no memory bank of the GPU"
-
-
-def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
-    folder = f"{node}/mem_banks"
-    banks = (parse_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder))
-    return [bank for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS]
-
-
-def _memory_bank_property(tree: Tree, node: str, name: str) -> Fact:
-    source = f"{node}/mem_banks/*/properties {name}"
-    values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
-    return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

@@ -68,9 +68,11 @@ def _finding(results: Results, check: str, pairs: list[_Pair]) -> Optional[Findi
             f"{name} fails when rocmprobe calls it directly, and works in PyTorch", quoted(broken),
             "For programs that use PyTorch, the result in PyTorch counts.",
         )  # fmt: skip
-    layer = library_layer(results, broken) if name == "MIOpen" else "rocblas"
+    cause, layer = blamed(results, broken, library_layer(results, broken) if name == "MIOpen" else "rocblas")
+    if cause == "arch-not-in-wheel" and results.machine.value("torch.kind") is None:
+        cause = "arch-not-in-rocm-lib"
     return Finding(
-        check, "error", *blamed(results, broken, layer), f"{name} fails without PyTorch: {name}'s own fault",
+        check, "error", cause, layer, f"{name} fails without PyTorch: {name}'s own fault",
         (*quoted(broken), *_commands(broken)),
         f"Attach this report to a bug report for {name}. Another torch helps only if it has another {name}.",
     )  # fmt: skip

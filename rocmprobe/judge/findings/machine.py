@@ -8,7 +8,7 @@ from typing import Any
 from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.caches import caches
 from rocmprobe.judge.findings.disagreements import disagreements
-from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
+from rocmprobe.judge.findings.integrated_gpu import hiding, integrated_beside_a_card
 from rocmprobe.judge.findings.wsl import wsl_findings
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import Combination, answer, needless, of_machine
@@ -25,7 +25,7 @@ from rocmprobe.knowledge.variables import (
 from rocmprobe.model.results import NATIVE, SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
 
 #: Kernel messages (kinds of ``dmesg.events``) after which a GPU is no longer reliable.
-GRAVE_EVENTS = frozenset(
+_GRAVE_EVENTS = frozenset(
     {
         "ring-timeout", "ring-reset-failed", "gpu-reset", "gpu-reset-succeeded", "gpu-reset-failed",
         "vram-lost", "page-fault", "init-failed", "mes-hang", "smu-hang", "compute-hang", "gpu-lost",
@@ -227,7 +227,7 @@ def _names(line: str, gpu: Gpu) -> bool:
 
 
 def _kernel_log(results: Results) -> Iterator[Finding]:
-    grave = [event for event in _events(results.machine) if event["kind"] in GRAVE_EVENTS]
+    grave = [event for event in _events(results.machine) if event["kind"] in _GRAVE_EVENTS]
     if grave:
         kinds = ", ".join(dict.fromkeys(event["kind"] for event in grave))
         yield Finding(

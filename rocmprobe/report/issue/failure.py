@@ -120,7 +120,7 @@ def _failure(results: Results, outcome: Outcome, setting: Setting) -> Failure:
 
 
 def same_case_outcomes(results: Results, outcome: Outcome) -> dict[str, Outcome]:
-    """Return the outcomes of the same test and driver under other settings, keyed by setting.
+    """Return the outcomes of the same test under other settings, keyed by setting.
 
     Leave out settings that change dtype or memory format.
     """
@@ -133,6 +133,4 @@ def same_case_outcomes(results: Results, outcome: Outcome) -> dict[str, Outcome]
 
 
 def _question(outcome: Outcome) -> tuple[object, ...]:
-    return (
-        outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype,
-    )  # fmt: skip
+    return outcome.device, outcome.check, outcome.problem, outcome.direction, outcome.dtype

@@ -7,27 +7,15 @@ from typing import Optional
 
 from rocmprobe.judge.recommendation.costs import Costs, SettingCost, costs
 from rocmprobe.model.results import Results
-
-#: Length of the longest bar, in units of the chart.
-_LONGEST = 100.0
-
-
-@dataclass(frozen=True)
-class ChartBar:
-    """A bar with an error bar from ``low`` to ``high``, in units of the drawing."""
-
-    length: float
-    note: str
-    low: float = 0.0
-    high: float = 0.0
+from rocmprobe.report.page.bars import LONGEST, Bar
 
 
 @dataclass(frozen=True)
 class ChartRow:
     setting: str
     recommended: bool
-    time: Optional[ChartBar]
-    memory: Optional[ChartBar]
+    time: Optional[Bar]
+    memory: Optional[Bar]
 
 
 @dataclass(frozen=True)
@@ -56,9 +44,9 @@ def cost_chart(results: Results) -> Optional[CostChart]:
 def _row(row: SettingCost, found: Costs, longest_time: float, longest_peak: float) -> ChartRow:
     time = memory = None
     if row.time is not None and not found.busy:
-        scale = _LONGEST / longest_time
+        scale = LONGEST / longest_time
         low, high = (row.low or row.time) * scale, (row.high or row.time) * scale
-        time = ChartBar(row.time * scale, f"{row.time:.2f}x", low, high)
+        time = Bar(row.time * scale, f"{row.time:.2f}x", low, high)
     if row.memory is not None:
-        memory = ChartBar(row.memory * _LONGEST / longest_peak, f"{row.memory:.2f}x")
+        memory = Bar(row.memory * LONGEST / longest_peak, f"{row.memory:.2f}x")
     return ChartRow(row.setting, row.recommended, time, memory)

@@ -7,24 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from markupsafe import Markup
-
 from rocmprobe.judge.findings.first_calls import CALLS, FirstCalls, StartUp, new_sizes, start_ups
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
-from rocmprobe.report.page import plots
+from rocmprobe.report.page.bars import Chart, chart
 from rocmprobe.report.page.layout import Table, with_device
 
-_MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
+_MOST_CHARTS, _MOST_BARS = 4, 12
 
 
 @dataclass(frozen=True)
 class StartUps:
-    """First calls as a table. ``plots`` has (label, SVG) for at most ``_MOST_START_UP_PLOTS`` problems."""
+    """First calls as a table, and as ``charts`` for at most ``_MOST_CHARTS`` problems."""
 
     caption: str
     table: Table
-    plots: tuple[tuple[str, Markup], ...]
+    charts: tuple[Chart, ...]
 
 
 def start_up(results: Results) -> Optional[StartUps]:
@@ -53,22 +51,19 @@ def start_up(results: Results) -> Optional[StartUps]:
     if results.simulated:
         caption += " Times are those of the CPU that simulates the GPU. Its library has no cache."
     header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
-    return StartUps(caption, Table(header, rows), _start_up_plots(found))
+    return StartUps(caption, Table(header, rows), _start_up_charts(found))
 
 
-def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
-    by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
+def _start_up_charts(found: Sequence[StartUp]) -> tuple[Chart, ...]:
+    by_problem: dict[tuple[str, str], list[tuple[str, str, float, str]]] = defaultdict(list)
     for each in found:
-        for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
+        for kind, series, calls in (("cold", "first", each.cold), ("warm", "second", each.warm)):
             median = text.numeric(calls.median)
             if median and median > 0:
-                bar = plots.Bar(f"{each.setting} {kind}", series, median, text.seconds(median))
-                by_problem[each.problem, each.device].append(bar)
-    drawn = list(by_problem.items())[:_MOST_START_UP_PLOTS]
-    return tuple(
-        (problem, plots.bars(bars[:_MOST_START_UP_BARS], f"start-up-{number}"))
-        for number, ((problem, _), bars) in enumerate(drawn)
-    )
+                row = (f"{each.setting} {kind}", series, median, text.seconds(median))
+                by_problem[each.problem, each.device].append(row)
+    shown = list(by_problem.items())[:_MOST_CHARTS]
+    return tuple(chart(problem, rows[:_MOST_BARS]) for (problem, _), rows in shown)
 
 
 def _first_calls(calls: FirstCalls) -> str:

@@ -6,25 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from markupsafe import Markup
-
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
-from rocmprobe.report.page import plots
+from rocmprobe.report.page.bars import Chart, chart
 from rocmprobe.report.page.layout import Table, with_device
 
-_MOST_PLOTS, _MOST_BARS = 4, 16
+_MOST_CHARTS, _MOST_BARS = 4, 16
 _HEADER = ("setting", "peak", "kept for backward")
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory tables with labels, one for each problem. ``plots`` has (label, SVG) for at most ``_MOST_PLOTS``
-    problems."""
+    """Memory tables with labels, one per problem, and ``charts`` for at most ``_MOST_CHARTS`` problems."""
 
     caption: str
     tables: tuple[tuple[str, Table], ...]
-    plots: tuple[tuple[str, Markup], ...]
+    charts: tuple[Chart, ...]
 
 
 def memory(results: Results) -> Optional[Memory]:
@@ -34,34 +31,31 @@ def memory(results: Results) -> Optional[Memory]:
         return None
     devices = {outcome.device for outcome in mine}
     problems = dict.fromkeys((each.device, each.problem or each.id) for each in mine)
-    tables, drawn = [], []
+    tables, charts = [], []
     for device, problem in problems:
         found = [each for each in mine if (each.device, each.problem or each.id) == (device, problem)]
         label = with_device(problem, device, devices)
         tables.append((label, Table(_HEADER, _rows(found))))
-        drawn.append((label, _bars(found)))
+        if bars := _bars(found):
+            charts.append(chart(label, bars))
     caption = (
         "Peak memory of forward and backward, without the input, the weight and the gradient of the output. "
         "The peak includes the output and the other gradients. If a library does not report its workspace, "
         "the size of these tensors is the lower bound (“at least”)."
     )
-    charts = [(label, bars) for label, bars in drawn if bars][:_MOST_PLOTS]
-    return Memory(
-        caption,
-        tuple(tables),
-        tuple((label, plots.bars(bars, f"memory-{i}")) for i, (label, bars) in enumerate(charts)),
-    )
+    return Memory(caption, tuple(tables), tuple(charts[:_MOST_CHARTS]))
 
 
-def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
+def _bars(outcomes: list[Outcome]) -> list[tuple[str, str, float, str]]:
+    """Return (name, series, bytes, bytes as text) of each bar."""
     bars = []
     for outcome in outcomes:
         predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")
         for word, series, value in (
-            ("measured", "fwd", _number(outcome, "peak_bytes")), ("predicted", "fwd_bwd", predicted),
+            ("measured", "first", _number(outcome, "peak_bytes")), ("predicted", "second", predicted),
         ):  # fmt: skip
             if value and value > 0:
-                bars.append(plots.Bar(f"{outcome.setting} {word}", series, value, text.bytes_(value)))
+                bars.append((f"{outcome.setting} {word}", series, value, text.bytes_(value)))
     return bars[:_MOST_BARS]
 
 

@@ -13,8 +13,8 @@ from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
 from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
+from rocmprobe.report.page.bars import LONGEST, Bar
 from rocmprobe.report.page.codes import short_codes
-from rocmprobe.report.page.cost_chart import ChartBar
 from rocmprobe.report.page.layout import Table, with_device
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
@@ -23,8 +23,6 @@ _PANELS = {"fwd": "Forward", "fwd_bwd": "Forward and backward"}
 _MOST_PROBLEMS = 12
 #: Largest number of settings with bars. Further settings are only in the tables.
 _MOST_BARS = 6
-#: Length of the longest bar including its error bar, in units of the drawing.
-_LONGEST = 139.0
 _TOO_NOISY = "too noisy"
 _NAIVE = "naive im2col"
 _ITSELF = "itself"
@@ -46,7 +44,7 @@ class TimeBar:
     code: str
     setting: str
     recommended: bool
-    bar: ChartBar
+    bar: Bar
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,7 @@ def _panels(
             mine = {each.name: each for each in timed if each.key == key and each.name in codes}
             longest = max((_high(each) for each in mine.values()), default=0.0)
             bars = tuple(
-                TimeBar(code, name, name == chosen, _bar(mine[name], rivals, _LONGEST / longest))
+                TimeBar(code, name, name == chosen, _bar(mine[name], rivals, LONGEST / longest))
                 for name, code in codes.items()
                 if name in mine
             )
@@ -225,9 +223,9 @@ def _panels(
     return tuple(panels)
 
 
-def _bar(each: _Timed, rivals: _Rivals, scale: float) -> ChartBar:
+def _bar(each: _Timed, rivals: _Rivals, scale: float) -> Bar:
     low = each.spread.p10 if each.spread else each.median
-    return ChartBar(each.median * scale, _note(each, rivals), low * scale, _high(each) * scale)
+    return Bar(each.median * scale, _note(each, rivals), low * scale, _high(each) * scale)
 
 
 def _high(each: _Timed) -> float:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Optional
 
-from markupsafe import Markup
-
 from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.model.problems import problem_words
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import State
 from rocmprobe.report import text
-from rocmprobe.report.page import plots
+from rocmprobe.report.page.bars import Chart, chart
 from rocmprobe.report.page.evidence import anchor, share_of_limit
 
 #: Column headings of the measures that are shown without a limit.
@@ -48,7 +46,7 @@ class Validation:
     measures: tuple[str, ...]
     rows: tuple[ValidationRow, ...]
     summary: str
-    plots: tuple[tuple[str, Markup], ...]
+    charts: tuple[Chart, ...]
     maps: tuple[tuple[str, str, str], ...]
     wrong: int
 
@@ -84,22 +82,26 @@ def validation(results: Results) -> Optional[Validation]:
         summary += f"; the largest error is {highest[0]:.0%} of its limit ({text.one_line(highest[1], 90)})"
     maps, wrong = _maps(results)
     return Validation(
-        measures, tuple(rows), f"{summary}.", _plots(worst) if highest[0] >= _NEAR else (), maps, wrong
+        measures, tuple(rows), f"{summary}.", _charts(worst) if highest[0] >= _NEAR else (), maps, wrong
     )
 
 
-def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
-    """Return one plot for each dtype, with the largest error of each direction."""
-    found = []
-    for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):
-        bars = [
-            plots.Bar(direction, "fwd", share, f"{share:.3g} of the limit")
-            for (of, direction), share in worst.items()
-            if of == dtype
-        ]
-        limit = plots.Bar("limit", "limit", 1.0, "1")
-        found.append((f"Largest error, {dtype}", plots.bars([*bars, limit], f"limits-{number}")))
-    return tuple(found)
+def _charts(worst: Mapping[tuple[str, str], float]) -> tuple[Chart, ...]:
+    """Return one chart for each dtype, with the largest error of each direction."""
+    return tuple(
+        chart(
+            f"Largest error as a share of its limit, {dtype}",
+            [
+                *(
+                    (direction, "first", share, f"{share:.3g}")
+                    for (of, direction), share in worst.items()
+                    if of == dtype
+                ),
+                ("limit", "limit", 1.0, "1"),
+            ],
+        )
+        for dtype in dict.fromkeys(dtype for dtype, _ in worst)
+    )
 
 
 def _maps(results: Results) -> tuple[tuple[tuple[str, str, str], ...], int]:

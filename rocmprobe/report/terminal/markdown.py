@@ -97,9 +97,9 @@ def fenced(blocks: Iterable[view.Block]) -> Iterator[str]:
         yield f"{words(block.label)}:\n\n{fence(block.body, block.language)}"
 
 
-def title(found: Finding, limit: int = 400) -> str:
+def title(found: Finding) -> str:
     """Return a finding in one line: symbol, severity and title."""
-    return f"{SEVERITY_SYMBOLS[found.severity]} {found.severity}: {words(found.title, limit)}"
+    return f"{SEVERITY_SYMBOLS[found.severity]} {found.severity}: {words(found.title, 400)}"
 
 
 def _finding(found: Finding) -> Iterator[str]:

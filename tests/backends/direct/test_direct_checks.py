@@ -20,11 +20,11 @@ def libraries(stand_in, monkeypatch):
 
 def convolved(text=PROBLEM, direction="fwd"):
     dtype = parse_problem(text).dtype
-    return Case("cuda:0", "torch", "default", "miopen-direct", dtype, text, direction)
+    return Case("cuda:0", "default", "miopen-direct", dtype, text, direction)
 
 
 def multiplied(dtype="float32"):
-    return Case("cuda:0", "torch", "default", "rocblas-direct", dtype)
+    return Case("cuda:0", "default", "rocblas-direct", dtype)
 
 
 def run(case, device=0):
