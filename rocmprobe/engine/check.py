@@ -1,19 +1,17 @@
-"""The prober: the process of ``rocmprobe check`` that detects the machine and runs a few small cases.
+"""``rocmprobe check``: a session whose plan is a few small cases, and whose first failure ends it.
 
-Any step, even reading a file, can block forever. ``engine/watchdog.py`` then kills the prober.
+Any step, even reading a file, can block forever. ``engine/watchdog.py`` then kills this process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
-
-import msgspec
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
@@ -26,9 +24,10 @@ from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device, find_targets
-from rocmprobe.engine.watchdog import CheckOptions, Pipe
+from rocmprobe.engine.watchdog import Facts, Over, Pipe
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.judge.blame import library
+from rocmprobe.judge.check_verdict import CheckEnd, CheckFacts
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
@@ -36,7 +35,7 @@ from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Machine, NothingToTest, Outcome, Results, Setting
-from rocmprobe.model.results_file import RECOMMENDED, read_results
+from rocmprobe.model.results_file import RECOMMENDED, read_results, results_file
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
@@ -59,21 +58,35 @@ class CheckOver(Exception):
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
-        self.state = state
-        self.reason = reason
+        self.end = CheckEnd(state, reason, text)
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Options of ``rocmprobe check``.
+
+    ``results`` is a file or folder, or None for the last complete run. If ``setting`` is "", use the
+    recommended setting or ``default``. ``budget`` is in seconds.
+    """
+
+    results: Optional[Path] = None
+    device: str = "auto"
+    setting: str = ""
+    simulate: str = ""
+    budget: float = 50.0
 
 
 def probe(options: CheckOptions, pipe: Pipe) -> None:
     """Run the check and report its progress through ``pipe``."""
+    end = CheckEnd()
     try:
         _find_temporary_folder()
         _probe(options, pipe)
     except CheckOver as over:
-        pipe.over(state=over.state, reason=over.reason, text=str(over))
+        end = over.end
     except BadInput as error:
-        pipe.over(usage=str(error))
-    else:
-        pipe.over()
+        end = CheckEnd(usage=str(error))
+    pipe.write(Over(end))
 
 
 def _find_temporary_folder() -> None:
@@ -98,7 +111,8 @@ def _find_temporary_folder() -> None:
 def _probe(options: CheckOptions, pipe: Pipe) -> None:
     simulated = load_machine(options.simulate) if options.simulate else None
     path, results = _results(options, simulated)
-    pipe.facts(simulated=simulated.name if simulated else None, results=str(path) if path else None)
+    facts = CheckFacts(simulated.name if simulated else None, str(path) if path else None)
+    pipe.write(Facts(facts))
     if results and not simulated and library(results) == "MIOpen":
         _set_override(isa_override(results))
     machine = _machine(simulated)
@@ -107,26 +121,28 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         _require_same_chip(results, target)
     setting = setting_of(_name(options, results), target, machine.value("torch.version"), results)
     gpu = target.gpu
-    pipe.facts(
-        setting=setting.name, device=setting.device or target.device, gpu=gpu.name.value if gpu else None,
+    facts = replace(
+        facts, setting=setting.name, device=setting.device or target.device,
+        gpu=gpu.name.value if gpu else None,
         native_isa=target.native_isa, effective_isa=target.effective_isa,
     )  # fmt: skip
+    pipe.write(Facts(facts))
     lease = None if simulated else _leased(target, setting)
     try:
         purpose = results.purpose if results else "training"
         cases = cases_of(target, setting, purpose, results)
-        pipe.facts(usual={case.id: usual for case, usual in cases.items()}, guardian=guardian().pid)
+        usual = {case.id: seconds for case, seconds in cases.items()}
+        pipe.write(Facts(replace(facts, usual=usual, guardian=guardian().pid)))
         budgets = Budgets(
             _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
             measure=0.1, tries=1,
         )  # fmt: skip
-        journal = NullJournal(lambda record: pipe.write(msgspec.to_builtins(record)))
         setup = Setup(
             RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
             {target.device: (setting,)}, budgets, spawn=True,
-            simulated=dataclasses.replace(simulated, fresh=False) if simulated else None,
+            simulated=replace(simulated, fresh=False) if simulated else None,
         )  # fmt: skip
-        session = Session(setup, journal)
+        session = Session(setup, NullJournal(pipe.write))
         try:
             session.plan(tuple(cases))
             # The first failure is the verdict. Later cases would only cost time.
@@ -153,7 +169,7 @@ def _results(
         except (BadInput, OSError):
             # The user did not name this file, so it can be absent or invalid.
             return None, None
-    path = options.results / "results.json" if options.results.is_dir() else options.results
+    path = results_file(options.results)
     results = read_results(path)
     if results.simulated != (simulated.name if simulated else None):
         of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"

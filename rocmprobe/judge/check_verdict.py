@@ -9,7 +9,7 @@ from typing import Any, Optional
 from rocmprobe import __version__
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.states import state_of, works
+from rocmprobe.model.results import Outcome
 from rocmprobe.text.plain_text import one_line
 
 #: Maximum length of ``Verdict.verdict`` in characters.
@@ -23,56 +23,83 @@ _READING, _READING_SHARE = 5.0, 0.25
 _MEMORY = ("oom-kill", "out-of-memory")
 
 
-@dataclass
-class CheckProgress:
-    """The events of a check so far.
+@dataclass(frozen=True)
+class CheckFacts:
+    """What a check tests. ``results`` is the path of the results with the recommended setting.
 
-    ``phase`` is the latest phase of the latest case, e.g. "start". ``answers`` are the outcomes as JSON
-    objects, each with three more keys:
-
-    - "seconds": duration of the case
-    - "ended": monotonic time at which the outcome arrived
-    - "usual": seconds of the first call in an earlier run, or None
-
-    The field ``ended`` is the reason why the check ended: "over" (the process with the cases finished),
-    "time" (the time limit passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL.
-    ``last_read`` is the monotonic time at which a starting worker last read a file.
+    ``usual`` has the seconds of each case's first call in these results, keyed by case id. ``guardian`` is
+    the process that removes temporary files.
     """
 
-    facts: dict[str, Any] = field(default_factory=dict)
+    simulated: Optional[str] = None
+    results: Optional[str] = None
+    setting: Optional[str] = None
+    device: Optional[str] = None
+    gpu: Optional[str] = None
+    native_isa: Optional[str] = None
+    effective_isa: Optional[str] = None
+    usual: Mapping[str, Optional[float]] = field(default_factory=dict)
+    guardian: int = 0
+
+
+@dataclass(frozen=True)
+class CheckEnd:
+    """Why a check ended without a failed case. The fields are empty if all cases ran.
+
+    ``state`` and ``reason`` are as in ``Verdict``. ``usage`` is the message about wrong usage.
+    """
+
+    state: str = ""
+    reason: Optional[str] = None
+    text: str = ""
+    usage: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The outcome of a case, its duration in seconds, and the monotonic time at which it arrived.
+
+    ``usual`` is the duration of the case's first call in an earlier run.
+    """
+
+    outcome: Outcome
+    seconds: float
+    ended: float
+    usual: Optional[float] = None
+
+
+@dataclass
+class CheckProgress:
+    """The progress of a check so far.
+
+    ``phase`` is the latest phase of the running case, e.g. "start". ``ended`` is the reason why the check
+    ended: "over" (the process with the cases finished), "time" (the time limit passed), "signal" or "died".
+    ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the monotonic time at which a
+    starting worker last read a file.
+    """
+
+    facts: CheckFacts = CheckFacts()
     planned: list[str] = field(default_factory=list)
-    answers: list[dict[str, Any]] = field(default_factory=list)
+    checked: list[Checked] = field(default_factory=list)
     running: str = ""
     phase: str = ""
-    over: dict[str, Any] = field(default_factory=dict)
+    over: CheckEnd = CheckEnd()
     ended: str = ""
     unkillable: bool = False
     last_read: Optional[float] = None
     seconds: float = 0.0
     _began: float = 0.0
 
-    def add(self, record: Mapping[str, Any], now: float) -> None:
-        """Add a journal record, or a record of the kind "facts". ``now`` is the monotonic time."""
-        kind = record.get("record")
-        content = {key: value for key, value in record.items() if key != "record"}
-        if kind == "facts":
-            self.facts.update(content)
-        elif kind == "plan":
-            self.planned = list(content["cases"])
-        elif kind == "intent":
-            self.running, self.phase, self._began = content["case"], "", now
-        elif kind == "waiting":
-            self.phase = content["phase"]
-        elif kind == "outcome":
-            outcome = content["outcome"]
-            seconds = now - self._began if outcome["id"] == self.running else 0.0
-            usual = self.facts.get("usual", {}).get(outcome["id"])
-            self.answers.append({**outcome, "seconds": round(seconds, 3), "ended": now, "usual": usual})
-            self.running = ""
-        elif kind == "wedged":
-            self.unkillable = True
-        elif kind == "over":
-            self.over, self.ended = content, "over"
+    def begin(self, case_id: str, now: float) -> None:
+        """Begin a case. ``now`` is the monotonic time."""
+        self.running, self.phase, self._began = case_id, "", now
+
+    def settle(self, outcome: Outcome, now: float) -> None:
+        """Add the outcome of a case. ``now`` is the monotonic time."""
+        seconds = now - self._began if outcome.id == self.running else 0.0
+        self.checked.append(Checked(outcome, round(seconds, 3), now, self.facts.usual.get(outcome.id)))
+        self.running = ""
 
 
 @dataclass(frozen=True)
@@ -113,18 +140,20 @@ def make_verdict(progress: CheckProgress, budget: float, started: str) -> Verdic
     """Return the verdict. ``budget`` is the time limit in seconds, ``started`` an ISO 8601 time."""
     state, reason, text, failed = _state(progress, budget)
     facts = progress.facts
-    answered = {each["id"] for each in progress.answers if each["state"] != "n/a"}
+    outcomes = [each.outcome for each in progress.checked]
+    answered = {outcome.id for outcome in outcomes if outcome.state != "n/a"}
     # GitHub runs "##[" as a command, even in the middle of a line.
     line = one_line(f"{state}: {text}".replace("##[", "# #["), _LONGEST).encode("ascii", "replace").decode()
+    shown = ("id", "check", "dtype", "direction", "state")
     return Verdict(
-        state, line, facts.get("setting"), facts.get("device"), facts.get("gpu"), facts.get("native_isa"),
-        facts.get("effective_isa"), reason, failed,
+        state, line, facts.setting, facts.device, facts.gpu, facts.native_isa, facts.effective_isa, reason,
+        failed,
         tuple(
-            {key: each[key] for key in ("id", "check", "dtype", "direction", "state", "seconds")}
-            for each in progress.answers
+            {**{name: getattr(each.outcome, name) for name in shown}, "seconds": each.seconds}
+            for each in progress.checked
         ),
         tuple(each for each in progress.planned if each not in answered),
-        round(progress.seconds, 3), budget, facts.get("results"), facts.get("simulated"), started,
+        round(progress.seconds, 3), budget, facts.results, facts.simulated, started,
         wedged=progress.unkillable,
     )  # fmt: skip
 
@@ -140,89 +169,90 @@ def exit_code(verdict: Verdict) -> int:
 
 def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
     """Return (state, reason, explanation, ids of failed cases)."""
-    last = progress.answers[-1] if progress.answers else None
-    if last and state_of(last["state"], last["cause"]).blocks:
+    last = progress.checked[-1] if progress.checked else None
+    if last and last.outcome.blocks:
         return _failed(progress, last)
     if progress.unkillable:
         what = _what(progress, progress.running)
         text = f"hang: a process cannot be killed during {what}; restart the machine"
         return "problem", "hang", text, _ids(progress)
-    if progress.over.get("state"):
-        over = progress.over
-        return over["state"], over["reason"], f"{over['text']}{_simulated(progress)}", ()
+    over = progress.over
+    if over.state:
+        return over.state, over.reason, f"{over.text}{_simulated(progress)}", ()
     if progress.ended == "over":
         return _completed(progress)
     if progress.ended == "died":
         return "unknown", "internal", f"rocmprobe itself died in {_what(progress, progress.running)}", ()
     why = "ended by a signal" if progress.ended == "signal" else f"out of time (budget {budget:g} s)"
-    correct = sum(works(each["state"]) for each in progress.answers)
+    correct = sum(each.outcome.works for each in progress.checked)
     so_far = f", {correct} of {len(progress.planned)} checks correct so far" if progress.planned else ""
     return "unknown", "time", f"time: {why} in {_what(progress, progress.running)}{so_far}", ()
 
 
 def _completed(progress: CheckProgress) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    correct = [each for each in progress.answers if works(each["state"])]
-    not_applicable = [each for each in progress.answers if each["state"] == "n/a"]
-    if not any(each["check"] == "convolution" for each in correct):
-        why = next((each["evidence"][0] for each in not_applicable if each["evidence"]), "no check ran")
+    outcomes = [each.outcome for each in progress.checked]
+    correct = [outcome for outcome in outcomes if outcome.works]
+    if not any(outcome.check == "convolution" for outcome in correct):
+        reasons = (outcome.evidence[0] for outcome in outcomes if outcome.state == "n/a" and outcome.evidence)
+        why = next(reasons, "no check ran")
         return "unknown", "error", f"{_under(progress)}: convolution has no result: {why}", ()
     return "ok", None, f"{_under(progress)}: {len(correct)} checks correct in {progress.seconds:.1f} s", ()
 
 
-def _failed(
-    progress: CheckProgress, last: Mapping[str, Any]
-) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    state = last["state"]
-    what = _what(progress, last["id"])
-    why = (last["evidence"] or [""])[0]
+def _failed(progress: CheckProgress, last: Checked) -> tuple[str, Optional[str], str, tuple[str, ...]]:
+    outcome, state = last.outcome, last.outcome.state
+    what = _what(progress, outcome.id)
+    why = outcome.evidence[0] if outcome.evidence else ""
     if state == "probe-error":
         return "unknown", "internal", f"rocmprobe itself failed in {what}: {why}", ()
-    if last["cause"] in _MEMORY:
+    if outcome.cause in _MEMORY:
         return "unknown", "error", f"not enough memory for {what}: {why}", ()
-    if last["cause"] == "torch-unusable":
-        return "problem", "error", f"error in {what}: {why}", (last["id"],)
+    if outcome.cause == "torch-unusable":
+        return "problem", "error", f"error in {what}: {why}", (outcome.id,)
     if state == "hang" and not _proven(progress, last):
-        return "unknown", "time", f"time: still {_doing(last)} in {what}: {why}", ()
+        return "unknown", "time", f"time: still {_doing(outcome)} in {what}: {why}", ()
     reason = state if state in ("hang", "crash", "wrong") else "error"
     if state == "flaky":
         why = f"intermittent: {why}"
-    return "problem", reason, f"{reason} in {what}: {why}", (last["id"],)
+    return "problem", reason, f"{reason} in {what}: {why}", (outcome.id,)
 
 
-def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
+def _proven(progress: CheckProgress, last: Checked) -> bool:
     """Return True if a worker that timed out certainly hangs, and False if it could just be slow."""
-    activity, starting = last["activity"], last["phase"] == "start"
+    activity, starting = last.outcome.activity, last.outcome.phase == "start"
     if activity == "compiler-child":
         return False
-    usual = last.get("usual")
-    if not starting and usual is not None and last["seconds"] > _USUAL_TIMES * usual + _USUAL_MORE:
+    usual = last.usual
+    if not starting and usual is not None and last.seconds > _USUAL_TIMES * usual + _USUAL_MORE:
         return True
     if activity == "idle":
-        silent = last["ended"] - progress.last_read if progress.last_read is not None else last["seconds"]
-        return not starting or silent > min(_READING, _READING_SHARE * last["seconds"])
-    return bool(last["phase"] == "steady")
+        silent = last.ended - progress.last_read if progress.last_read is not None else last.seconds
+        return not starting or silent > min(_READING, _READING_SHARE * last.seconds)
+    return last.outcome.phase == "steady"
 
 
-def _doing(last: Mapping[str, Any]) -> str:
-    return {"compiler-child": "compiling", "idle": "reading"}.get(last["activity"], "computing")
+def _doing(outcome: Outcome) -> str:
+    return {"compiler-child": "compiling", "idle": "reading"}.get(outcome.activity or "", "computing")
 
 
 def _ids(progress: CheckProgress) -> tuple[str, ...]:
-    return (progress.running,) if progress.running else tuple(each["id"] for each in progress.answers[-1:])
+    return (
+        (progress.running,) if progress.running else tuple(each.outcome.id for each in progress.checked[-1:])
+    )
 
 
 def _what(progress: CheckProgress, case_id: str) -> str:
     if not case_id:
-        return f"the start{_simulated(progress)}" if not progress.answers else _under(progress)
-    last = progress.answers[-1] if progress.answers and progress.answers[-1]["id"] == case_id else None
-    phase = last["phase"] if last else progress.phase
+        return f"the start{_simulated(progress)}" if not progress.checked else _under(progress)
+    last = progress.checked[-1].outcome if progress.checked else None
+    phase = last.phase if last and last.id == case_id else progress.phase
     subject = "import of torch" if phase == "start" else _words(progress, case_id)
     return f"{subject}, {_under(progress)}"
 
 
 def _words(progress: CheckProgress, case_id: str) -> str:
     parts = case_id.split("/")
-    check = next((at for at, part in enumerate(parts) if part == progress.facts.get("setting")), 1) + 1
+    check = next((at for at, part in enumerate(parts) if part == progress.facts.setting), 1) + 1
     words = parts[check:]
     if words and words[0] == "convolution" and len(words) == 3:
         return f"convolution {words[2]} {parse_problem(words[1]).dtype}"
@@ -231,12 +261,12 @@ def _words(progress: CheckProgress, case_id: str) -> str:
 
 def _under(progress: CheckProgress) -> str:
     facts = progress.facts
-    if not facts.get("setting"):
+    if not facts.setting:
         return "the machine's facts"
-    isa = facts.get("native_isa") or facts.get("gpu")
-    where = f"{isa} ({facts['device']})" if isa and facts["device"] != "cpu" else facts["device"]
-    return f"{facts['setting']} on {where}{_simulated(progress)}"
+    isa = facts.native_isa or facts.gpu
+    where = f"{isa} ({facts.device})" if isa and facts.device != "cpu" else facts.device
+    return f"{facts.setting} on {where}{_simulated(progress)}"
 
 
 def _simulated(progress: CheckProgress) -> str:
-    return " (simulated)" if progress.facts.get("simulated") else ""
+    return " (simulated)" if progress.facts.simulated else ""
