@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Fact, Machine, Outcome, Results
 
@@ -20,7 +21,7 @@ _FOR_OTHERS = ("problem-matrix", "gradients", "gradient-flow", *_MODELS)
 
 def answers(results: Results) -> dict[str, tuple[str, str | None]]:
     """Verdict and setting by dtype and purpose."""
-    found = recommend(results)
+    found = recommend(Evidence(results), results.findings)
     assert found is not None
     return {key: (row["verdict"], row["setting"]) for key, row in found.per.items()}
 

@@ -56,7 +56,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
     if any(
-        needs_clean_databases(chosen.results, each)
+        needs_clean_databases(chosen.results.findings, each)
         for each in chosen.results.settings
         if each.name == configuration.setting
     ):

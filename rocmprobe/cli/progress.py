@@ -135,7 +135,11 @@ class Progress:
             if isinstance(record, journal.Against):
                 self._expectations = Expectations(self._run.machine, record.baseline)
             elif isinstance(record, journal.Resumed):
+                # Blocked cases run again when a run is resumed.
                 self._planned = set()
+                self._settled = {
+                    case: each for case, each in self._settled.items() if each.state != "blocked"
+                }
             elif isinstance(record, journal.Plan):
                 self._planned.update(record.cases)
                 if show:
@@ -146,8 +150,9 @@ class Progress:
                 running = self._running[record.case]
                 running.since, running.limit = time.monotonic(), record.left or 0.0
                 running.needs_device = record.left is None
-                if running.needs_device:
-                    self._printed = 0.0  # Print the next status at once.
+                if record.phase == "device":
+                    # Do not count this wait as time of the case, and print the next status at once.
+                    running.begun, self._printed = time.time(), 0.0
             elif isinstance(record, journal.Settled):
                 outcome = self._settled[record.outcome.id] = self._expectations.marked(record.outcome)
                 if outcome.id in self._running:
@@ -169,9 +174,8 @@ class Progress:
         """Return True unless the case runs only after a failure and no convolution has failed."""
         device, _, name, *_ = case.split("/")
         setting = next(each for each in self._run.settings[device] if each.name == name)
-        if self._run.options.settings == "all" or not (setting.solver or setting.by_name):
-            return True
-        return device in self._failing
+        conditional = (setting.solver or setting.by_name) and self._run.options.settings != "all"
+        return not conditional or device in self._failing
 
     def _show_plan(self) -> None:
         count, before = len(self._planned), len(self._planned & self._settled.keys())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.judge.assessment import assess
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.knowledge.expectations import observed
@@ -92,10 +92,10 @@ def verify(expected: Results, results: Results) -> tuple[bool, str]:
     """
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
-    came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
+    came = Evidence(replace(results, outcomes=tuple(map(observed, results.outcomes))))
     dtype, purpose = ordered_dtypes(came)[0], results.purpose
     setting = next(each for each in results.settings if each.name == name)
-    found = assess(came, setting, dtype, purpose)
+    found = came.assess(setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in (*found.against, *found.unproven)[:5])
         return False, f"{name} no longer works: {failed or 'no check could run'}"

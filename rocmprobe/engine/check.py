@@ -25,8 +25,7 @@ from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.engine.watchdog import Facts, Over, Pipe
-from rocmprobe.judge.assessment import device_of
-from rocmprobe.judge.blame import library
+from rocmprobe.judge.assessment import device_of, library
 from rocmprobe.judge.check_verdict import CheckEnd, CheckFacts
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE

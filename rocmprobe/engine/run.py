@@ -28,6 +28,7 @@ from rocmprobe.engine.journal import (
     run_of,
 )
 from rocmprobe.engine.lease import folder as lease_folder
+from rocmprobe.engine.lease import lock
 from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.targets import Device, find_targets
@@ -157,19 +158,7 @@ def resume(folder: Path, retry_aborted: bool) -> None:
 
 def _lock_until_exit(path: Path) -> bool:
     """Lock a file until this process ends. Return False if another process has locked the file."""
-    # Imported late, because Windows has no fcntl. The package filelock would empty the file.
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return False
-    except OSError:
-        # If the file system does not support locks, the run continues without them.
-        pass
-    return True
+    return lock(os.open(path, os.O_RDWR))
 
 
 def _settle(journal: RunJournal, retry_aborted: bool) -> None:

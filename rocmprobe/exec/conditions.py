@@ -104,7 +104,7 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     holds += ["GPUs hidden, so the program runs on the CPU"] if setting.device == "cpu" else []
     caches = _caches(results, configuration, setting)
     if caches:
-        clean = needs_clean_databases(results, setting)
+        clean = needs_clean_databases(results.findings, setting)
         why = ", because your own environment fails" if clean else ""
         holds.append(f"{'clean databases and ' if clean else ''}caches in {caches.folder}{why}")
     machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
@@ -116,7 +116,7 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 
 
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
-    clean = needs_clean_databases(results, setting)
+    clean = needs_clean_databases(results.findings, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
     if caches is None or "cuda" not in _devices(results):
         return None

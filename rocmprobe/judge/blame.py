@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
 from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import causes
-from rocmprobe.model.results import Machine, Outcome, Results
+from rocmprobe.model.results import Machine, Outcome
 from rocmprobe.text.log import of_text
 
-_NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
 #: (cause, layer) keyed by ``Outcome.cause``. It is used if the evidence names nothing more specific.
 #: "oom-kill" means that the main memory was full. data/causes.toml has no cause for full main memory, only
 #: the layer "oom".
@@ -32,23 +32,16 @@ _RUNG_LAYERS = {
 }  # fmt: skip
 
 
-def library(results: Results) -> str:
-    """Return the name of the tested vendor library: "MIOpen", "cuDNN" or "oneDNN"."""
-    target = next(iter(results.options.get("targets") or ()), None)
-    backend = target.get("backend") if isinstance(target, Mapping) else None
-    return _NAMES.get(str(backend), "oneDNN")
-
-
-def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
+def signature(run: Evidence, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
     """Return the (cause, layer) that follows from the error messages of ``outcomes``, or None."""
-    weighed = _weighed(results.machine, tuple(outcomes))
+    weighed = _weighed(run.machine, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
     return (best, weighed.layers.get(best)) if best in weighed.named else None
 
 
-def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
+def excluded(run: Evidence, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
     """Return one line for each cause that the evidence suggests but facts about the machine rule out."""
-    return ruled_out(_weighed(results.machine, outcomes))
+    return ruled_out(_weighed(run.machine, outcomes))
 
 
 def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
@@ -59,10 +52,10 @@ def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
     return cause not in named and bool(named - _SYMPTOMS)
 
 
-def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
+def cure(run: Evidence, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
     """Return advice on how to fix ``cause`` on this machine."""
-    broken = outcomes or failed(results.outcomes)
-    words = _weighed(results.machine, broken).words
+    broken = outcomes or failed(run.outcomes)
+    words = _weighed(run.machine, broken).words
     return causes.advice_for(cause, words, broken[0].native_isa if broken else None)
 
 
@@ -79,14 +72,15 @@ def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
 
 
 def blamed(
-    results: Results, outcomes: tuple[Outcome, ...], layer: str, cured: bool = False
+    run: Evidence, outcomes: tuple[Outcome, ...], layer: str = "", cured: bool = False
 ) -> tuple[str, str]:
     """Return the (cause, layer) of failed ``outcomes``.
 
-    Return the given ``layer`` if the error messages name no layer. ``cured`` is True if the same cases pass
-    under another setting.
+    If the error messages name no layer, return ``layer``, or the layer of the vendor library. ``cured`` is
+    True if the same cases pass under another setting.
     """
-    named = signature(results, outcomes)
+    layer = layer or library_layer(run, outcomes)
+    named = signature(run, outcomes)
     if named:
         return named[0], named[1] or layer
     kinds = {outcome.cause for outcome in outcomes}
@@ -100,19 +94,18 @@ def blamed(
     return "unknown", layer
 
 
-def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
+def library_layer(run: Evidence, outcomes: tuple[Outcome, ...]) -> str:
     """Return the vendor library's failing layer: "miopen-find", "miopen-exec", "cudnn" or "onednn"."""
-    name = library(results)
-    if name != "MIOpen":
-        return name.lower()
+    if run.library != "MIOpen":
+        return run.library.lower()
     return "miopen-find" if outcomes and outcomes[0].cause == "miopen-status" else "miopen-exec"
 
 
-def search_layer(results: Results) -> str:
+def search_layer(run: Evidence) -> str:
     """Return the layer that chooses the vendor library's kernels: "miopen-find", "cudnn" or "onednn"."""
-    return "miopen-find" if library(results) == "MIOpen" else library_layer(results, ())
+    return "miopen-find" if run.library == "MIOpen" else run.library.lower()
 
 
-def rung_layer(results: Results, rung: str) -> str:
+def rung_layer(run: Evidence, rung: str) -> str:
     """Return the software layer that is probably at fault if checks of the group ``rung`` fail."""
-    return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"
+    return _RUNG_LAYERS[rung] if run.library == "MIOpen" else "torch-build"

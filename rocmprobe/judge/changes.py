@@ -7,7 +7,8 @@ from typing import Optional
 
 from rocmprobe.checks import DIRECT
 from rocmprobe.judge.assessment import concerns_convolution, failed, quoted
-from rocmprobe.judge.blame import blamed, library_layer
+from rocmprobe.judge.blame import blamed
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, states
@@ -110,11 +111,12 @@ def _strange(results: Results) -> str:
     return f"{missing} of the {compared + missing} tests of the baseline did not run this time"
 
 
-def expectation_findings(results: Results) -> Iterator[Finding]:
+def expectation_findings(run: Evidence) -> Iterator[Finding]:
     """Yield findings about regressions, known failures, unexpected passes and an unsuitable baseline.
 
-    Expected failures in ``results`` must already have the state ``xfail`` or ``xpass``.
+    Expected failures in ``run`` must already have the state ``xfail`` or ``xpass``.
     """
+    results = run.results
     if results.changes and (strange := _strange(results)):
         yield Finding(
             "strange-baseline", "warning", "unknown", "warning-only", strange,
@@ -123,9 +125,8 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
         )  # fmt: skip
     failing = regressions(results) if results.changes else ()
     if failing:
-        cause, layer = blamed(results, failing, library_layer(results, failing))
         yield Finding(
-            "regressions", "error", cause, layer,
+            "regressions", "error", *blamed(run, failing),
             f"{len(failing)} test(s) passed in the baseline and fail now",
             quoted(failing, _QUOTED),
             "Check what changed on the machine since the baseline. The other findings say what fails.",

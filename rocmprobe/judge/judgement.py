@@ -8,6 +8,7 @@ from typing import Optional
 from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.blame import contradicts
 from rocmprobe.judge.changes import changes_since, expectation_findings
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.expectations import Expectation, expectations, observed
@@ -24,7 +25,8 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """
     # Findings and recommendation use the observed states, because a known failure is still a failure.
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
-    came = replace(came, findings=diagnose(came))
+    run = Evidence(came)
+    found = diagnose(run)
     expected = Expectations(came.machine, baseline)
     marked = replace(
         came,
@@ -33,8 +35,8 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     )
     return replace(
         marked,
-        findings=by_severity([*came.findings, *expectation_findings(marked)]),
-        recommendation=recommend(came),
+        findings=by_severity([*found, *expectation_findings(Evidence(marked))]),
+        recommendation=recommend(run, found),
     )
 
 

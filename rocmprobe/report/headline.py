@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rocmprobe.judge.assessment import AS_FOUND
-from rocmprobe.judge.blame import library
+from rocmprobe.judge.assessment import AS_FOUND, library
 from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.model.results import Results

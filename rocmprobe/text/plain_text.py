@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Optional
 
 #: Colour codes, cursor moves and terminal titles (CSI, OSC, and two-character sequences).
@@ -83,3 +84,8 @@ def message(text: str, limit: int = 2000) -> str:
         return line
     before = int(_BEFORE * limit)
     return f"{line[:before]} … {line[before + 3 - limit :]}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return the words with commas and a final "and"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -81,7 +81,7 @@ def test_the_times_of_all_children_are_in_the_outcome(started: Run) -> None:
 def test_the_page_shows_them(started: Run) -> None:
     page = (started.folder / "report.html").read_text("utf-8")
     assert 'id="h-start-up"' in page
-    assert len(start_ups(started.results)) == 2
+    assert len(start_ups(started.results.outcomes)) == 2
 
 
 def test_a_start_that_fails_ends_the_start_up(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_start_that_fails_ends_the_start_up(tmp_path: Path) -> None:
     (outcome,) = made.results.outcomes
     assert (outcome.state, outcome.evidence[0]) == ("error", "RuntimeError: no")
     assert "cold_first_call" not in outcome.timings
-    assert start_ups(made.results) == []
+    assert start_ups(made.results.outcomes) == []
 
 
 def test_one_round_where_time_is_short(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_one_round_where_time_is_short(tmp_path: Path) -> None:
         tmp_path / "out", "--simulate", machine, "--only", "start-up", "--settings", "default,", "--problem",
         PROBLEM,
     )  # fmt: skip
-    (started,) = start_ups(made.results)
+    (started,) = start_ups(made.results.outcomes)
     assert (started.cold.starts, started.warm.starts) == (1, 1)
     assert started.cache_survives is None
     assert "too few starts" in (made.folder / "report.html").read_text("utf-8")

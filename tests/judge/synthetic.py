@@ -9,9 +9,24 @@ from typing import Any, Optional, Union
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.judge.assessment import Assessment
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.findings import diagnose as _diagnose
+from rocmprobe.judge.recommendation import recommend as _recommend
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results, Setting
+from rocmprobe.model.results import (
+    DIRECTIONS,
+    SCHEMA_VERSION,
+    Fact,
+    Finding,
+    Gpu,
+    Machine,
+    Outcome,
+    Recommendation,
+    Results,
+    Setting,
+)
 
 FP32 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias"
 FP16 = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
@@ -164,3 +179,15 @@ def blocked_by_convolution() -> dict[str, Change]:
 def everywhere(change: Change, what: str = "convolution/*") -> dict[str, Change]:
     """``change`` for all settings but the CPU."""
     return {f"*/{what}": change, f"cpu/{what}": "pass"}
+
+
+def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:
+    return Evidence(results).assess(setting, dtype, purpose)
+
+
+def diagnose(results: Results) -> tuple[Finding, ...]:
+    return _diagnose.diagnose(Evidence(results))
+
+
+def recommend(results: Results) -> Recommendation | None:
+    return _recommend.recommend(Evidence(results), results.findings)

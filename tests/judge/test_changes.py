@@ -7,12 +7,10 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import every_row
-from synthetic import FP16, FP32, STATUS, run
+from synthetic import FP16, FP32, STATUS, diagnose, recommend, run
 
 from rocmprobe.judge.changes import changes, regressions, worse
-from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.judgement import judge
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.changes import KINDS

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import synthetic
 from rows import every_row
+from synthetic import diagnose, recommend
 
-from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.findings.first_calls import NewSizes, new_sizes
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html
 from rocmprobe.report.page.first_calls import changing_sizes
@@ -98,7 +97,7 @@ def test_what_nobody_notices_is_no_reason(other: float) -> None:
 
 def test_times_that_are_not_there_are_left_out() -> None:
     outcomes = (measured("default", 1.0, timings={"new_size": None, "sizes": 3}), measured("find-fast", 0.2))
-    assert [each.setting for each in new_sizes(run(*outcomes))] == ["find-fast"]
+    assert [each.setting for each in new_sizes(run(*outcomes).outcomes)] == ["find-fast"]
 
 
 def test_the_report_shows_what_was_measured() -> None:

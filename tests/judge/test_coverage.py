@@ -7,9 +7,7 @@ import re
 
 import pytest
 from rows import every_row
-from synthetic import STATUS, natively, run
-
-from rocmprobe.judge.recommendation.recommend import recommend
+from synthetic import STATUS, natively, recommend, run
 
 
 def options(results, **more):

@@ -6,11 +6,22 @@ import dataclasses
 
 from rows import every_row
 from sample_logs import DAMAGED
-from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
+from synthetic import (
+    FP16,
+    FP32,
+    KINDS,
+    STATUS,
+    blocked_by_convolution,
+    card,
+    diagnose,
+    natively,
+    recommend,
+    run,
+)
 
 from rocmprobe.judge.blame import blamed, signature
-from rocmprobe.judge.findings.diagnose import act_on, diagnose
-from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.findings.diagnose import act_on
 from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.model.results import Fact, Gpu, Machine, Trial
 
@@ -419,7 +430,7 @@ class TestOtherLayers:
 )  # fmt: skip
 def test_signature(line, cause):
     outcomes = run({f"default/convolution/{FP32}/fwd": {"state": "error", "evidence": (line,)}}).outcomes
-    named = signature(run(), outcomes)
+    named = signature(Evidence(run()), outcomes)
     assert (named[0] if named else None) == cause
 
 
@@ -435,7 +446,7 @@ def test_signature(line, cause):
 def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, named):
     outcomes = run({f"default/convolution/{FP32}/fwd": {"state": state, "cause": cause}}).outcomes
     failed = tuple(outcome for outcome in outcomes if outcome.state == state)
-    assert blamed(run(), failed, "miopen-exec") == named
+    assert blamed(Evidence(run()), failed, "miopen-exec") == named
 
 
 def test_a_bypass_that_fails_below_itself_is_no_bug_of_it():

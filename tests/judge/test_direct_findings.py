@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 import pytest
-from synthetic import FP32, STATUS, everywhere, natively, run
+from synthetic import FP32, STATUS, diagnose, everywhere, natively, recommend, run
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.judge.changes import regressions
-from rocmprobe.judge.findings.diagnose import diagnose
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import DIRECTIONS, Finding, Machine, Outcome, Results
 
 COMMAND = "MIOpenDriver conv -n 2 -c 16"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from rows import every_row
-from synthetic import FP16, FP32, run
+from synthetic import FP16, FP32, recommend, run
 
 from rocmprobe.judge.judgement import judge
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Results
 
 

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import every_row
-from synthetic import STATUS, blocked_by_convolution, card, everywhere, natively, run
+from synthetic import STATUS, assess, blocked_by_convolution, card, everywhere, natively, recommend, run
 from tiers import examples
 
-from rocmprobe.judge.assessment import assess
 from rocmprobe.judge.judgement import judge
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS
 from rocmprobe.model.results_file import from_json, to_json

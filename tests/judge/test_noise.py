@@ -8,10 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from rows import every_row
-from synthetic import blocked_by_convolution, natively, run
+from synthetic import blocked_by_convolution, natively, recommend, run
 
 from rocmprobe.judge.noise import SAME_TIME, Seconds, Yardsticks, drift, ratio, seconds, yardsticks
-from rocmprobe.judge.recommendation.recommend import recommend
 
 OPPOSITE = {"shorter": "longer", "longer": "shorter", "same": "same", "too noisy": "too noisy"}
 GEMM = {"gemm": 1.0, "gemm_flops": 1e9, "copy": 1.0, "copy_bytes": 1e9}

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import synthetic
+from synthetic import diagnose, recommend
 
-from rocmprobe.judge.findings.diagnose import diagnose
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html

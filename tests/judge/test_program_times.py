@@ -8,9 +8,11 @@ from typing import Any
 
 import synthetic
 from rows import every_row
+from synthetic import recommend
 
-from rocmprobe.judge import assessment
-from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.recommendation.speed import times as times_of
+from rocmprobe.judge.times import timed_problems
 from rocmprobe.model.results import Outcome, Results, Setting
 from rocmprobe.model.results_file import to_json
 from rocmprobe.model.shapes import Recorded, Shapes
@@ -79,15 +81,15 @@ def test_channels_last_counts_under_its_setting() -> None:
     results = under_channels_last(
         timed({"default": {**BOTH, first: BOTH[FIRST], second: BOTH[SECOND]}, "channels-last": quick}, of)
     )
-    ranked = assessment.times(results, ["default", "channels-last"], "float32", "training")
+    ranked = times_of(Evidence(results), ["default", "channels-last"], "float32", "training")
     assert ranked["default"] == 2 * (2 * 100 + 2 * 0.25 + 9 + 2 * 9)
     assert ranked["channels-last"] == 2 * (2 * 50 + 2 * 0.125 + 1 + 2 * 1)
 
     # Where no program has both a format is that of the setting.
     quick = {f"{FIRST}-nhwc": times(0.5, 1.0, 1.5)}
     results = under_channels_last(timed({"default": BOTH, "channels-last": quick}, shapes()))
-    assert ("cpu", "channels-last", FIRST) in assessment.timed_problems(results)
-    assert len(assessment.timed_problems(results)) == 3
+    assert ("cpu", "channels-last", FIRST) in timed_problems(results)
+    assert len(timed_problems(results)) == 3
 
 
 #: The first is the faster one by the geometric mean, the second by the time of the program.
@@ -126,7 +128,7 @@ def test_what_a_program_weighs() -> None:
     # Two that differ in their means alone: one is spared most of the time.
     spiky = {key: 20 * value if key.endswith("_mean") else value for key, value in FAST_OFTEN[FIRST].items()}
     results = timed({"vendor-off": {FIRST: FAST_OFTEN[FIRST]}, "bypass": {FIRST: spiky}}, shapes())
-    found = assessment.times(results, ["vendor-off", "bypass"], "float32", "training")
+    found = times_of(Evidence(results), ["vendor-off", "bypass"], "float32", "training")
     assert found["bypass"] == 20 * found["vendor-off"] == 20 * 2 * 50
 
     # The dtype that a program computes most in comes first.

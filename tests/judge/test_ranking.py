@@ -7,10 +7,9 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import every_row
-from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
+from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, recommend, run
 from tiers import examples
 
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}

@@ -7,11 +7,10 @@ import dataclasses
 import pytest
 import synthetic
 from rows import every_row
-from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
+from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, recommend, run
 
 from rocmprobe.cli.verify import verify
 from rocmprobe.judge.judgement import judge
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.layers import by_layer as by_layer_of
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import DIRECTIONS, VERDICTS, Attempt, Fact, Machine

@@ -7,9 +7,8 @@ import io
 
 import pytest
 from rich.console import Console
-from synthetic import STATUS, natively, run
+from synthetic import STATUS, natively, recommend, run
 
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Fact
 from rocmprobe.model.results import Recommendation as Recommended
 from rocmprobe.model.results_file import from_json, read_results, to_json, write_results

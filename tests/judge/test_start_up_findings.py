@@ -7,9 +7,8 @@ from typing import Any
 
 import synthetic
 from rows import every_row
-from synthetic import TIMED
+from synthetic import TIMED, diagnose
 
-from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.findings.first_calls import start_ups
 from rocmprobe.model.results import Outcome, Results
 
@@ -77,11 +76,11 @@ def test_no_finding(cold: float, other: float) -> None:
     [(3.0, 1.0, 3, True), (1.0, 1.0, 3, False), (1.1, 1.0, 3, False), (3.0, 1.0, 1, None)],
 )
 def test_whether_the_cache_survives(cold: float, warm: float, starts: int, survives: Any) -> None:
-    (found,) = start_ups(run(first_calls("default", cold, warm, starts)))
+    (found,) = start_ups(run(first_calls("default", cold, warm, starts)).outcomes)
     assert found.cache_survives is survives
 
 
 @every_row("value", [None, "3", float("nan"), -1.0, True, [1.0]])
 @every_row("name", ["cold_first_call", "warm_first_call_max", "steady"])
 def test_odd_times_are_passed_over(name: str, value: Any) -> None:
-    assert start_ups(run(first_calls("default", 3.0, 1.0, **{name: value}))) == []
+    assert start_ups(run(first_calls("default", 3.0, 1.0, **{name: value})).outcomes) == []

@@ -6,11 +6,9 @@ import dataclasses
 from typing import Any
 
 from rows import every_row
-from synthetic import FP32, run
+from synthetic import FP32, diagnose, recommend, run
 
-from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.findings.sweep import solver_class, summary
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 SOURCE = "MIOpen Error: /MIOpen/src/hipoc/hipoc_program.cpp:304: Code object build failed. Source: a.cpp"

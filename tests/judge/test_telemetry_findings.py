@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import every_row
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import FINDINGS, alarms, telemetry_findings
 from rocmprobe.model import telemetry
 from rocmprobe.model.results_file import from_json, to_json
@@ -38,7 +39,7 @@ def watched(*readings, limits=LIMITS, device="0000:0b:00.0", every=1.0) -> Devic
 
 def found(*devices: DeviceTelemetry):
     results = dataclasses.replace(RUN, telemetry=devices)
-    return {finding.id: finding for finding in telemetry_findings(results)}
+    return {finding.id: finding for finding in telemetry_findings(Evidence(results))}
 
 
 def test_a_fan_at_33_per_cent_and_104_degrees() -> None:

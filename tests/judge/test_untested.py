@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from rows import every_row
-from synthetic import blocked_by_convolution, natively, run
+from synthetic import blocked_by_convolution, natively, recommend, run
 
 from rocmprobe.judge.judgement import judge
-from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 AMD = Gpu(Fact("gfx1010"), Fact("gfx1010"), Fact("RX 5700 XT"), vendor=Fact("amd"), index=Fact(0))

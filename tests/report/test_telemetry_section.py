@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from runs import named_machine
 from tiers import examples
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import from_json
@@ -33,7 +34,7 @@ def section(results: Results) -> str:
 
 def of(results: Results, *devices: DeviceTelemetry) -> Results:
     made = dataclasses.replace(results, telemetry=devices)
-    return dataclasses.replace(made, findings=(*made.findings, *telemetry_findings(made)))
+    return dataclasses.replace(made, findings=(*made.findings, *telemetry_findings(Evidence(made))))
 
 
 def test_plots_extremes_and_alarms() -> None:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.causes import advice_for
-from rocmprobe.model.results import Finding, Results
+from rocmprobe.model.results import Finding
 from rocmprobe.model.telemetry import (
     LASTING_SAMPLES,
     QUANTITIES,
@@ -52,9 +53,9 @@ _FAN_ADVICE = (
 _WEAK = "The fan can run faster. Start with the finding about the fan."
 
 
-def telemetry_findings(results: Results) -> Iterator[Finding]:
+def telemetry_findings(run: Evidence) -> Iterator[Finding]:
     """Yield findings about heat, fans, memory and power of each GPU whose sensors were read."""
-    watched = [each for each in results.telemetry if each.device != "cpu"]
+    watched = [each for each in run.results.telemetry if each.device != "cpu"]
     for device in watched:
         suffix = f"-{device.device}" if len(watched) > 1 else ""
         yield from _of_device(device, suffix)

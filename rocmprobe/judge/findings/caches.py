@@ -10,9 +10,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.knowledge.stacks import limits
-from rocmprobe.model.results import Fact, Finding, Machine, Results
+from rocmprobe.model.results import Fact, Finding, Machine
 
 #: With the value 0, Triton compiles no buffer instructions.
 _BUFFER_OPS = "AMDGCN_USE_BUFFER_OPS"
@@ -22,9 +23,9 @@ _PLAIN = re.compile(r"[\w./+-]+")
 _LISTED = 20
 
 
-def caches(results: Results) -> Iterator[Finding]:
+def caches(run: Evidence) -> Iterator[Finding]:
     """Yield a finding for each cache with kernels that are faulty or unusable on this machine."""
-    machine = results.machine
+    machine = run.machine
     for name, title in _CACHES.items():
         fact = machine.facts.get(name, Fact())
         if isinstance(fact.value, dict) and machine.amd_gpus:
@@ -153,3 +154,23 @@ def _word(path: str) -> str:
     end = "$USER" if rest.endswith("torchinductor_$USER") else ""
     middle = rest[: -len(end)] if end else rest
     return start + (middle if not middle or _PLAIN.fullmatch(middle) else shlex.quote(middle)) + end
+
+
+def unusable_databases(run: Evidence) -> Iterator[Finding]:
+    for name in ("miopen.user_db", "miopen.kernel_cache"):
+        fact = run.machine.facts.get(name, Fact())
+        place = fact.value or {}
+        if not place.get("network") and place.get("writable", True):
+            continue
+        if not run.machine.value("miopen.version"):
+            continue
+        fault = f"is on {place['filesystem']}" if place.get("network") else "cannot be written"
+        yield Finding(
+            name.replace(".", "-").replace("_", "-"),
+            "warning",
+            "miopen-db-unusable",
+            "miopen-find",
+            f"MIOpen's {'user database' if name.endswith('db') else 'kernel cache'} {fault}",
+            (f"{place['path']}: {place['filesystem']}", fact.source),
+            "Point MIOPEN_USER_DB_PATH and MIOPEN_CUSTOM_CACHE_DIR to a folder on a local disk.",
+        )

@@ -7,57 +7,50 @@ from collections.abc import Iterator
 from rocmprobe.judge.assessment import (
     Assessment,
     convolutions_pass,
-    dtypes,
     failed,
     failed_convolutions,
     in_matrix,
     quoted,
-    vendor_library_assessments,
-    without_library,
 )
-from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.blame import blamed, rung_layer
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.model.problems import SHORT_DTYPES
-from rocmprobe.model.results import Finding, Outcome, Results, Setting
+from rocmprobe.model.results import Finding, Outcome, Setting
 
 
-def native_convolution(results: Results) -> Iterator[Finding]:
+def native_convolution(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if convolution in float32 fails under ``default``.
 
     If float32 was not tested, use the first tested dtype.
     """
-    for dtype in dtypes(results)[:1]:
-        settings = vendor_library_assessments(results, dtype)
+    for dtype in run.dtypes[:1]:
+        settings = run.vendor_library_assessments(dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
         if default is None or not failed_convolutions(default):
             continue
         cures = [each.setting for each in settings if convolutions_pass(each)]
-        elsewhere = without_library(results, dtype)
+        elsewhere = run.without_library(dtype)
         works = [each.setting.name for each in elsewhere if convolutions_pass(each)]
         if cures or works:
-            yield _at_fault(results, dtype, settings, default, cures, works)
+            yield _at_fault(run, dtype, settings, default, cures, works)
         elif any(failed_convolutions(each) for each in elsewhere):
-            yield _below(results, dtype, default)
+            yield _below(run, dtype, default)
         else:
-            yield _alone(results, dtype, settings, default)
+            yield _alone(run, dtype, settings, default)
 
 
 def _at_fault(
-    results: Results,
+    run: Evidence,
     dtype: str,
     settings: list[Assessment],
     default: Assessment,
     cures: list[Setting],
     works: list[str],
 ) -> Finding:
-    name = library(results)
-    cause, layer = blamed(
-        results,
-        failed_convolutions(default),
-        library_layer(results, failed_convolutions(default)),
-        cured=True,
-    )
-    cause, layer = _explained(results, cause, layer, failed_convolutions(default), cures)
+    name = run.library
+    cause, layer = blamed(run, failed_convolutions(default), cured=True)
+    cause, layer = _explained(run, cause, layer, failed_convolutions(default), cures)
     title = _failure(dtype, name, settings)
     if layer.startswith(name.lower()):
         title = f"{name} fails on {dtype} convolution ({_failing(settings)} settings)"
@@ -70,7 +63,7 @@ def _at_fault(
 
 
 def _explained(
-    results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
+    run: Evidence, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
     if not layer.startswith("miopen"):
         return cause, layer
@@ -84,15 +77,15 @@ def _explained(
         return "cold-compile-slow", "miopen-find"
     if cures:
         return "miopen-solver-bug", layer
-    machine = results.machine
+    machine = run.machine
     fits = [answer(of_machine(machine, gpu), "silicon-fits-override") for gpu in machine.gpus]
     foreign = any(each is not None and not each.holds for each in fits)
     return ("override-isa-mismatch" if foreign else cause), layer
 
 
-def _below(results: Results, dtype: str, default: Assessment) -> Finding:
-    name = library(results)
-    cause, layer = blamed(results, failed_convolutions(default), rung_layer(results, "copy"))
+def _below(run: Evidence, dtype: str, default: Assessment) -> Finding:
+    name = run.library
+    cause, layer = blamed(run, failed_convolutions(default), rung_layer(run, "copy"))
     return Finding(
         "native-convolution", "error", cause, layer,
         f"{dtype} convolution fails with and without {name}, so the fault is below {name}",
@@ -101,11 +94,9 @@ def _below(results: Results, dtype: str, default: Assessment) -> Finding:
     )  # fmt: skip
 
 
-def _alone(results: Results, dtype: str, settings: list[Assessment], default: Assessment) -> Finding:
-    name = library(results)
-    cause, layer = blamed(
-        results, failed_convolutions(default), library_layer(results, failed_convolutions(default))
-    )
+def _alone(run: Evidence, dtype: str, settings: list[Assessment], default: Assessment) -> Finding:
+    name = run.library
+    cause, layer = blamed(run, failed_convolutions(default))
     return Finding(
         "native-convolution", "error", cause, layer,
         f"{_failure(dtype, name, settings)}; whether it works without {name} was not tested",
@@ -127,25 +118,23 @@ def _evidence(default: Assessment) -> tuple[str, ...]:
     return quoted(outcomes) + outcomes[0].evidence[1:4]
 
 
-def other_dtypes(results: Results) -> Iterator[Finding]:
+def other_dtypes(run: Evidence) -> Iterator[Finding]:
     """Yield a finding for each dtype that fails under ``default`` although float32 works.
 
     If float32 was not tested, the first tested dtype must work instead.
     """
-    first, *others = dtypes(results) or ("float32",)
-    holds = {
-        each.setting.name for each in vendor_library_assessments(results, first) if convolutions_pass(each)
-    }
-    name = library(results)
+    first, *others = run.dtypes or ("float32",)
+    holds = {each.setting.name for each in run.vendor_library_assessments(first) if convolutions_pass(each)}
+    name = run.library
     for dtype in others:
-        settings = [each for each in vendor_library_assessments(results, dtype) if each.setting.name in holds]
+        settings = [each for each in run.vendor_library_assessments(dtype) if each.setting.name in holds]
         default = next((each for each in settings if each.setting.name == "default"), None)
         if default is None or not failed_convolutions(default):
             continue
         outcomes = failed_convolutions(default)
         cures = [each.setting.name for each in settings if convolutions_pass(each)]
         wrong = all(outcome.state == "wrong" for outcome in outcomes)
-        cause, layer = blamed(results, outcomes, library_layer(results, outcomes), cured=bool(cures))
+        cause, layer = blamed(run, outcomes, cured=bool(cures))
         if dtype == "float16" and cause.startswith("wrong-results"):
             cause = "fp16-broken"
         yield Finding(
@@ -157,9 +146,9 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def problem_matrix(results: Results) -> Iterator[Finding]:
+def problem_matrix(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if problems of the check "problem-matrix" fail under ``default``."""
-    asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
+    asked = [outcome for outcome in run.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)
     if not broken:
@@ -170,8 +159,8 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
         if (outcome.device, outcome.problem, outcome.direction) in same and outcome.works:
             works[outcome.setting] = works.get(outcome.setting, 0) + 1
     cures = [setting for setting, count in works.items() if count == len(same)]
-    name = library(results)
-    cause, layer = blamed(results, broken, library_layer(results, broken), cured=bool(cures))
+    name = run.library
+    cause, layer = blamed(run, broken, cured=bool(cures))
     answered = [outcome for outcome in default if outcome.works] + list(broken)
     yield Finding(
         "problem-matrix", "warning", cause, layer,

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.judge.assessment import dtypes, failed, quoted
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding, Outcome, Results
 
 #: (library, check that uses the same library through PyTorch), keyed by check.
@@ -22,29 +23,27 @@ _EXPLAINED = {"rung-gemm": "rocblas-direct", "native-convolution": "miopen-direc
 _Pair = tuple[Outcome, Optional[Outcome]]
 
 
-def direct(results: Results) -> Iterator[Finding]:
+def direct(run: Evidence) -> Iterator[Finding]:
     """Yield a finding for each library whose result without PyTorch differs from the result in PyTorch.
 
     Also yield a finding if a library fails without PyTorch, and there is no result in PyTorch.
     """
     for check in _CHECKS:
-        finding = _finding(results, check, _pairs(results, check))
+        finding = _finding(run, check, _pairs(run, check))
         if finding:
             yield finding
 
 
-def _pairs(results: Results, check: str) -> list[_Pair]:
+def _pairs(run: Evidence, check: str) -> list[_Pair]:
     def case(outcome: Outcome) -> tuple[object, ...]:
         return outcome.device, outcome.problem, outcome.dtype, outcome.direction
 
     _, same = _CHECKS[check]
-    in_torch = {
-        case(each): each for each in results.outcomes if (each.check, each.setting) == (same, "default")
-    }
-    return [(each, in_torch.get(case(each))) for each in results.outcomes if each.check == check]
+    in_torch = {case(each): each for each in run.outcomes if (each.check, each.setting) == (same, "default")}
+    return [(each, in_torch.get(case(each))) for each in run.outcomes if each.check == check]
 
 
-def _finding(results: Results, check: str, pairs: list[_Pair]) -> Optional[Finding]:
+def _finding(run: Evidence, check: str, pairs: list[_Pair]) -> Optional[Finding]:
     name, same = _CHECKS[check]
     broken = failed(ours for ours, _ in pairs)
     if not broken:
@@ -53,7 +52,7 @@ def _finding(results: Results, check: str, pairs: list[_Pair]) -> Optional[Findi
             return None
         works = [ours for ours, theirs in pairs if ours.works and theirs in stopped]
         return Finding(
-            check, "error", blamed(results, stopped, "torch-build")[0], "torch-build",
+            check, "error", blamed(run, stopped, "torch-build")[0], "torch-build",
             f"{name} computes correctly without PyTorch, but {same} in PyTorch fails or cannot run",
             (*quoted(stopped, 2), *quoted(works, 2)),
             "Look at PyTorch's build or its bundled libraries: `rocmprobe install` prints the commands that "
@@ -68,9 +67,9 @@ def _finding(results: Results, check: str, pairs: list[_Pair]) -> Optional[Findi
             f"{name} fails when rocmprobe calls it directly, and works in PyTorch", quoted(broken),
             "For programs that use PyTorch, the result in PyTorch counts.",
         )  # fmt: skip
-    layer = library_layer(results, broken) if name == "MIOpen" else "rocblas"
+    layer = library_layer(run, broken) if name == "MIOpen" else "rocblas"
     return Finding(
-        check, "error", *blamed(results, broken, layer), f"{name} fails without PyTorch: {name}'s own fault",
+        check, "error", *blamed(run, broken, layer), f"{name} fails without PyTorch: {name}'s own fault",
         (*quoted(broken), *_commands(broken)),
         f"Attach this report to a bug report for {name}. Another torch helps only if it has another {name}.",
     )  # fmt: skip
@@ -82,11 +81,11 @@ def without_torch(results: Results) -> bool:
     return only and results.machine.value("torch.kind") is None
 
 
-def sentence(results: Results) -> str:
+def sentence(run: Evidence) -> str:
     """Return a sentence that says which libraries work without PyTorch."""
     states: dict[str, list[str]] = {}
     for check, (name, _) in _CHECKS.items():
-        mine = [outcome for outcome in results.outcomes if outcome.check == check]
+        mine = [outcome for outcome in run.outcomes if outcome.check == check]
         if failed(mine) or any(outcome.works for outcome in mine):
             states.setdefault("fail" if failed(mine) else "work", []).append(name)
     found = [f"{' and '.join(names)} {word}{'s'[len(names) - 1 :]}" for word, names in states.items()]
@@ -104,18 +103,18 @@ def _commands(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     return tuple(lines[:1])
 
 
-def with_direct_calls(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
+def with_direct_calls(findings: Iterable[Finding], run: Evidence) -> Iterator[Finding]:
     """Yield ``findings``. If convolution or GEMM fails, add the result without PyTorch to the evidence."""
     for finding in findings:
         check = _EXPLAINED.get(finding.id)
-        note = _note(results, check) if check else ()
+        note = _note(run, check) if check else ()
         yield replace(finding, evidence=(*finding.evidence, *note)) if note else finding
 
 
-def _note(results: Results, check: str) -> tuple[str, ...]:
+def _note(run: Evidence, check: str) -> tuple[str, ...]:
     name, same = _CHECKS[check]
-    dtype = next(iter(dtypes(results)), "") if same == "convolution" else "float32"
-    asked = [ours for ours, theirs in _pairs(results, check) if theirs and theirs.fails]
+    dtype = next(iter(run.dtypes), "") if same == "convolution" else "float32"
+    asked = [ours for ours, theirs in _pairs(run, check) if theirs and theirs.fails]
     asked = [ours for ours in asked if ours.dtype == dtype]
     broken = failed(asked)
     if broken:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rocmprobe.model.results import Fact, Machine
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.model.results import Fact, Finding, Machine
 
 #: (what both facts are about, first fact, second fact).
 Disagreement = tuple[str, Fact, Fact]
@@ -46,3 +47,20 @@ def _base(target: str) -> str:
 
 def _bases(targets: Fact) -> set[str]:
     return {_base(target) for target in targets.value or ()}
+
+
+def disagreeing_sources(run: Evidence) -> Iterator[Finding]:
+    for number, (what, one, other) in enumerate(disagreements(run.machine)):
+        yield Finding(
+            f"disagreement-{number}",
+            "info",
+            "unknown",
+            "torch-build",
+            f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}",
+            (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}"),
+            "Trust a value from a running program more than a value from a file.",
+        )
+
+
+def _short(fact: Fact) -> str:
+    return " ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)

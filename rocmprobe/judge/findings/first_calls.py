@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import assess, convolutions_pass, device_of, dtypes
-from rocmprobe.judge.blame import library, search_layer
+from rocmprobe.judge.assessment import convolutions_pass
+from rocmprobe.judge.blame import search_layer
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.noise import time_of
-from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome
 
 #: A first call that takes more seconds than this gives a finding. ResNet-50 has 23 different convolutions. At
 #: 5 s for each, its first iteration takes two minutes.
@@ -64,9 +65,9 @@ class StartUp:
         return self.warm.largest < self.cold.least
 
 
-def start_ups(results: Results) -> list[StartUp]:
-    """Return all start-up measurements of a run."""
-    return [found for outcome in results.outcomes if (found := _start_up(outcome))]
+def start_ups(outcomes: Iterable[Outcome]) -> list[StartUp]:
+    """Return all start-up measurements in ``outcomes``."""
+    return [found for outcome in outcomes if (found := _start_up(outcome))]
 
 
 def _start_up(outcome: Outcome) -> Optional[StartUp]:
@@ -89,19 +90,19 @@ def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
     return FirstCalls(median, least, largest, starts)
 
 
-def slow_first_calls(results: Results) -> Iterator[Finding]:
+def slow_first_calls(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if a first call is slow under ``default`` and much faster under another correct
     setting."""
     # In a simulation, the times are not from MIOpen on the GPU.
-    if results.simulated:
+    if run.results.simulated:
         return
-    found = [each for each in start_ups(results) if each.device == device_of(results)]
+    found = [each for each in start_ups(run.outcomes) if each.device == run.device]
     slow = [each for each in found if each.setting == "default" and each.cold.median > SLOW_FIRST_CALL]
-    dtype = (dtypes(results) or ("float32",))[0]
+    dtype = (run.dtypes or ("float32",))[0]
     right = {
         setting.name
-        for setting in results.settings
-        if setting.verdict != "cpu" and convolutions_pass(assess(results, setting, dtype, "training"))
+        for setting in run.settings
+        if setting.verdict != "cpu" and convolutions_pass(run.assess(setting, dtype, "training"))
     }
     for default in slow[:1]:
         others = [
@@ -114,12 +115,12 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
         if not others:
             continue
         best = min(others, key=lambda each: each.cold.median)
-        name = library(results)
+        name = run.library
         yield Finding(
             "slow-first-call",
             "info",
             "cold-compile-slow",
-            search_layer(results),
+            search_layer(run),
             f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
             f"{best.cold.median:.1f} s with {best.setting}",
             tuple(_describe(each) for each in (default, best)),
@@ -168,9 +169,9 @@ class NewSizes:
         return 60 * extra / (extra + CALLS * self.known)
 
 
-def new_sizes(results: Results) -> list[NewSizes]:
+def new_sizes(outcomes: Iterable[Outcome]) -> list[NewSizes]:
     """Return the cost of new input sizes under each setting that was measured."""
-    return [found for outcome in results.outcomes if (found := _new_sizes(outcome))]
+    return [found for outcome in outcomes if (found := _new_sizes(outcome))]
 
 
 def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
@@ -185,19 +186,19 @@ def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
     return NewSizes(outcome.device, outcome.setting, new, largest, known, sizes)
 
 
-def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
+def quickest(run: Evidence, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
     """Return the costs of new input sizes under the fastest correct setting and under the setting ``than``.
 
     Return None if no correct setting is known to be much faster than ``than``.
     """
-    found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
+    found = {each.setting: each for each in new_sizes(run.outcomes) if each.device == run.device}
     right = [
         found[setting.name]
-        for setting in results.settings
+        for setting in run.settings
         if setting.name in found
         and setting.verdict != "cpu"
-        and convolutions_pass(assess(results, setting, dtype, "inference"))
-        and assess(results, setting, dtype, "inference").right
+        and convolutions_pass(run.assess(setting, dtype, "inference"))
+        and run.assess(setting, dtype, "inference").right
     ]
     own = found.get(than or "")
     best = min(right, key=lambda each: each.new, default=None)
@@ -206,19 +207,19 @@ def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tupl
     return best, own
 
 
-def slow_new_sizes(results: Results) -> Iterator[Finding]:
+def slow_new_sizes(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if calls with new input sizes are slow under ``default`` and much faster under
     another correct setting."""
-    default = next((each for each in new_sizes(results) if each.setting == "default"), None)
-    better = quickest(results, "float32", "default")
+    default = next((each for each in new_sizes(run.outcomes) if each.setting == "default"), None)
+    better = quickest(run, "float32", "default")
     if default is None or default.new <= SLOW_NEW_SIZE or better is None:
         return
-    best, name = better[0], library(results)
+    best, name = better[0], run.library
     yield Finding(
         "changing-sizes",
         "warning" if default.new > VERY_SLOW_NEW_SIZE else "info",
         "cold-compile-slow",
-        search_layer(results),
+        search_layer(run),
         f"Each new input size costs {default.new:.3g} s with {name}'s defaults, and {best.new:.2g} s with "
         f"{best.setting}",
         tuple(described(each) for each in (default, best)),
@@ -242,16 +243,16 @@ CHANGING_SIZES = "changing-sizes"
 IN_WORDS = "input sizes that keep changing"
 
 
-def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
+def for_changing_sizes(run: Evidence, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
     """Return the entry of ``Recommendation.per`` for programs whose input sizes keep changing.
 
     Return {} if no setting is known to be much faster than ``chosen``, the setting recommended for inference.
     """
-    better = quickest(results, dtype, chosen)
+    better = quickest(run, dtype, chosen)
     if better is None:
         return {}
     best, _ = better
-    setting = next(each for each in results.settings if each.name == best.setting)
+    setting = next(each for each in run.settings if each.name == best.setting)
     answer = {
         "verdict": setting.verdict, "setting": setting.name, "env": dict(setting.env),
         "new_size_seconds": best.new,
@@ -259,12 +260,12 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
     return {f"{dtype}/{CHANGING_SIZES}": answer}
 
 
-def changing_sizes_sentence(results: Results, dtype: str, chosen: Optional[str]) -> str:
+def changing_sizes_sentence(run: Evidence, dtype: str, chosen: Optional[str]) -> str:
     """Return a sentence that recommends a setting for changing input sizes, or "".
 
     The sentence begins with a space.
     """
-    better = quickest(results, dtype, chosen)
+    better = quickest(run, dtype, chosen)
     if better is None:
         return ""
     best, own = better

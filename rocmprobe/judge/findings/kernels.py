@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import FailureText
 from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
-from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.stacks import new_caches
-from rocmprobe.model.results import Finding, Outcome, Results, Setting
+from rocmprobe.model.results import Finding, Outcome, Setting
+from rocmprobe.text.plain_text import joined
 
 #: Cause if torch was built without an attention backend for the chip. A missing backend is not a failure,
 #: because PyTorch then uses another backend.
@@ -20,7 +21,7 @@ _NOT_BUILT = "was not compiled for current AMD GPU architecture"
 _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficient"}
 
 
-def kernels(results: Results) -> Iterator[Finding]:
+def kernels(run: Evidence) -> Iterator[Finding]:
     """Yield a finding for each check that fails under ``default``, if the check has an ``explanation``.
 
     If the explanation says so, failures under other settings count, too.
@@ -28,19 +29,19 @@ def kernels(results: Results) -> Iterator[Finding]:
     Also yield a finding for each failing check of the group "primitives" that tests an operator, not a layer.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
-    primitives = (each.check for each in results.outcomes if each.rung == "primitives")
+    primitives = (each.check for each in run.outcomes if each.rung == "primitives")
     for check in dict.fromkeys((*explained, *primitives)):
         about = CHECKS[check].explanation or _unlisted(check) if check in CHECKS else _unlisted(check)
         if about is None:
             continue
         outcomes = tuple(
             each
-            for each in results.outcomes
+            for each in run.outcomes
             if each.check == check and (each.setting == "default" or about.any_setting)
         )
         broken = failed(outcomes)
         if broken:
-            yield _finding(results, about, outcomes, broken)
+            yield _finding(run, about, outcomes, broken)
 
 
 def _unlisted(check: str) -> Optional[FailureText]:
@@ -51,19 +52,19 @@ def _unlisted(check: str) -> Optional[FailureText]:
 
 
 def _finding(
-    results: Results, about: FailureText, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
+    run: Evidence, about: FailureText, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
 ) -> Finding:
     what = "computes wrong numbers" if all(each.state == "wrong" for each in broken) else "fails"
     right = {each.dtype for each in outcomes} - {each.dtype for each in broken}
     dtypes = f" in {joined(sorted({each.dtype for each in broken}))}" if right else ""
-    curing = _curing(results, broken)
-    cause, layer = blamed(results, broken, rung_layer(results, about.rung), curing is not None)
-    named = signature(results, broken) is not None
+    curing = _curing(run, broken)
+    cause, layer = blamed(run, broken, rung_layer(run, about.rung), curing is not None)
+    named = signature(run, broken) is not None
     if about.wrong and not named and all(each.state == "wrong" for each in broken):
         cause = about.wrong
     title, advice = f"{about.subject} {what}{dtypes}", about.advice
     if about.general and named:
-        advice = cure(results, cause, broken)
+        advice = cure(run, cause, broken)
     if curing:
         variables = " ".join(f"{name}={value}" for name, value in curing.env.items())
         title += f"; with {variables} it is correct"
@@ -84,18 +85,18 @@ def _with_new_caches(curing: Setting) -> str:
     return f", with new folders for compiled kernels ({joined(exports)})" if exports else ""
 
 
-def additional_changes(results: Results) -> tuple[str, ...]:
+def additional_changes(findings: Iterable[Finding]) -> tuple[str, ...]:
     """Return one line for each change that a program needs in addition to the recommended setting."""
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
     needed = [name for name, about in explained.items() if about.needed]
-    return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
+    return tuple(f"{each.title}. {each.advice}" for each in findings if each.id in needed)
 
 
-def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
+def _curing(run: Evidence, broken: tuple[Outcome, ...]) -> Optional[Setting]:
     questions = {case_key(each) for each in broken}
-    for setting in results.settings:
+    for setting in run.settings:
         again = [
-            each for each in results.outcomes if each.setting == setting.name and case_key(each) in questions
+            each for each in run.outcomes if each.setting == setting.name and case_key(each) in questions
         ]
         whole = setting.by_name and len(again) == len(questions)
         if whole and all(each.works for each in again):
@@ -103,18 +104,18 @@ def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
     return None
 
 
-def missing_backends(results: Results) -> Iterator[Finding]:
+def missing_backends(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if torch was built without a fused attention kernel for the chip."""
     asked = tuple(
         each
-        for each in results.outcomes
+        for each in run.outcomes
         if each.check in _BACKENDS and (each.setting, each.state) == ("default", "n/a")
     )
     lacking = tuple(each for each in asked if any(_NOT_BUILT in line for line in each.evidence))
     if lacking:
         names = joined(list(dict.fromkeys(_BACKENDS[each.check] for each in lacking)))
         yield Finding(
-            _MISSING, "info", _MISSING, rung_layer(results, "controls"),
+            _MISSING, "info", _MISSING, rung_layer(run, "controls"),
             f"This torch has no {names} attention for the chip: PyTorch falls back to separate operators",
-            quoted(lacking), cure(results, _MISSING, lacking),
+            quoted(lacking), cure(run, _MISSING, lacking),
         )  # fmt: skip

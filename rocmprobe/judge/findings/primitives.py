@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.judge.assessment import case_key, failed, failures_against_pytorch_layers, quoted
-from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.assessment import case_key, failed, quoted
+from rocmprobe.judge.blame import blamed, library_layer, rung_layer
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.model.problems import KINDS
-from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome
+from rocmprobe.text.plain_text import joined
 
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
-#: Maximum number of operators in a title.
-_NAMED = 6
+
 _CUDNN_SCOPE = "torch.backends.cudnn.flags(enabled=False)"
 
 
@@ -23,36 +24,32 @@ def scoped_off(name: str) -> str:
     return _SCOPE.get(name, _CUDNN_SCOPE)
 
 
-def joined(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
-def layer_outcomes(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
+def layer_outcomes(run: Evidence, setting: str) -> dict[str, tuple[Outcome, ...]]:
     """Return the float32 outcomes under ``setting``, keyed by layer, e.g. "batch norm"."""
     return {
         layer.words: tuple(
             outcome
-            for outcome in results.outcomes
+            for outcome in run.outcomes
             if outcome.check in checks and (outcome.setting, outcome.dtype) == (setting, "float32")
         )
         for layer, checks in LAYERS.items()
     }
 
 
-def primitives(results: Results) -> Iterator[Finding]:
+def primitives(run: Evidence) -> Iterator[Finding]:
     """Yield a finding for each layer or kind of convolution that fails under ``default``."""
-    layers = _by_words(results)
+    layers = _by_words(run)
     for words, outcomes in layers.items():
         broken = failed(outcomes)
         explained = words == "batch norm in evaluation" and failed(layers.get("batch norm", ()))
         if broken and not explained:
-            yield _primitive(results, words, outcomes, broken)
+            yield _primitive(run, words, outcomes, broken)
 
 
-def _by_words(results: Results) -> dict[str, list[Outcome]]:
+def _by_words(run: Evidence) -> dict[str, list[Outcome]]:
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
-    for outcome in results.outcomes:
+    for outcome in run.outcomes:
         if outcome.setting != "default":
             continue
         words = _kind(outcome) if outcome.check == "convolution-kinds" else known.get(outcome.check)
@@ -70,24 +67,24 @@ def _kind(outcome: Outcome) -> str:
 
 
 def _primitive(
-    results: Results, words: str, outcomes: Sequence[Outcome], broken: tuple[Outcome, ...]
+    run: Evidence, words: str, outcomes: Sequence[Outcome], broken: tuple[Outcome, ...]
 ) -> Finding:
-    name = library(results)
+    name = run.library
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
     affected = single or broken
-    off = _without_library(results, affected)
+    off = _without_library(run, affected)
     cured = any(outcome.works for outcome in off) and not failed(off)
     what = f"{words[0].upper()}{words[1:]}"
     what += " computes wrong numbers" if all(outcome.state == "wrong" for outcome in affected) else " fails"
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in affected}))}"
     if failed(off):
-        layer = rung_layer(results, "controls")
+        layer = rung_layer(run, "controls")
         title = f"{what}{dtypes} with and without {name}, so the fault is below {name}"
         advice = "No setting of the library fixes this. See the findings about lower layers."
     else:
         # MIOpen searches for a solver only for convolution. So for other operators, pass no outcomes, because
         # the layer cannot be "miopen-find".
-        layer = library_layer(results, affected if affected[0].check.startswith("convolution") else ())
+        layer = library_layer(run, affected if affected[0].check.startswith("convolution") else ())
         learned = (
             f"it is correct with {name} off" if cured else f"whether it works without {name} was not tested"
         )
@@ -95,7 +92,7 @@ def _primitive(
         advice = f"Turn {name} off for this layer (`with {scoped_off(name)}:`), or for the whole program."
         options = options_for((words,))
         against = (
-            failures_against_pytorch_layers(results, options, sorted({each.dtype for each in affected}))
+            run.failures_of_pytorch_layers(options, sorted({each.dtype for each in affected}))
             if options
             else ()
         )
@@ -106,7 +103,7 @@ def _primitive(
             advice += f" Or send only this layer to PyTorch's own kernels: `{install_line(options)}`."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
         title += "; float32 works"
-    cause, layer = blamed(results, affected, layer, cured)
+    cause, layer = blamed(run, affected, layer, cured)
     severity = "error" if single and words.startswith("batch norm") else "warning"
     return Finding(_id(words), severity, cause, layer, title, quoted(affected), advice)
 
@@ -124,31 +121,8 @@ def _id(words: str) -> str:
     return words.lower().replace(" ", "-")
 
 
-def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+def _without_library(run: Evidence, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     questions = {case_key(each) for each in outcomes}
     return tuple(
-        each for each in results.outcomes if each.setting == "vendor-off" and case_key(each) in questions
-    )
-
-
-def controls(results: Results) -> Iterator[Finding]:
-    """Yield a finding if operators that never use the vendor library fail."""
-    broken = failed(
-        outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
-    )
-    if not broken:
-        return
-    single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
-    cause, layer = blamed(results, single or broken, rung_layer(results, "controls"))
-    names = list(dict.fromkeys(outcome.check for outcome in broken))
-    words = joined([*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names)
-    dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
-    yield Finding(
-        "controls",
-        "error" if single else "warning",
-        cause,
-        layer,
-        f"PyTorch's own kernels fail{dtypes} ({words}), so the fault is below {library(results)}",
-        quoted(single or broken),
-        f"No setting of {library(results)} fixes this. Check the torch build and the driver below it.",
+        each for each in run.outcomes if each.setting == "vendor-off" and case_key(each) in questions
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rocmprobe.judge.assessment import (
-    assess,
     convolutions,
     convolutions_pass,
     device_of,
     failed,
     in_matrix,
+    library,
     quoted,
 )
-from rocmprobe.judge.blame import blamed, library, library_layer
+from rocmprobe.judge.blame import blamed
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.solvers import DERIVED, solver_of, sweep_result
 from rocmprobe.model.results import Finding, Outcome, Results
@@ -69,31 +70,30 @@ def _does(name: str, broken: Iterable[Outcome]) -> str:
     return next((words for kind, words in _DOES.items() if kind in classes), "fails")
 
 
-def faulty_solvers(results: Results) -> Iterator[Finding]:
+def faulty_solvers(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if solvers fail when they run alone."""
-    broken = failed(of_sweep(results))
+    broken = failed(of_sweep(run.results))
     if not broken:
         return
-    cause, layer = blamed(results, broken, library_layer(results, broken), cured=True)
+    cause, layer = blamed(run, broken, cured=True)
     if cause in ("unknown", "gpu-memory-fault-unexplained"):
         cause = "miopen-solver-bug"
-    default = [each for each in results.outcomes if (each.check, each.setting) == ("convolution", "default")]
+    default = run.of("convolution")
     severity = "warning" if failed(default) else "info"
-    yield Finding(FAULTY_SOLVERS, severity, cause, layer, summary(results), quoted(broken), _advice(results))
+    yield Finding(FAULTY_SOLVERS, severity, cause, layer, summary(run.results), quoted(broken), _advice(run))
 
 
-def _advice(results: Results) -> str:
-    derived = results.setting(DERIVED)
+def _advice(run: Evidence) -> str:
+    derived = run.results.setting(DERIVED)
     if derived is None:
         return f"Run with --settings {DERIVED} too: this setting switches the faulty solvers off."
     if not derived.env:
         return "No set of switches disables the faulty solvers and leaves a correct one."
     switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
-    off = f"{switches} switches {'it' if len(sweep_result(of_sweep(results)).faulty) == 1 else 'them'} off"
-    dtypes = dict.fromkeys(
-        each.dtype for each in convolutions(results.outcomes) if each.setting == derived.name
-    )
-    held = [assess(results, derived, dtype, results.purpose) for dtype in dtypes]
+    faulty = sweep_result(of_sweep(run.results)).faulty
+    off = f"{switches} switches {'it' if len(faulty) == 1 else 'them'} off"
+    dtypes = dict.fromkeys(each.dtype for each in convolutions(run.outcomes) if each.setting == derived.name)
+    held = [run.assess(derived, dtype, run.results.purpose) for dtype in dtypes]
     asked = [each for each in held if each.counted]
     if not asked:
         return f"{off}. Whether that is enough was not tested."

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import wsl
 from rocmprobe.knowledge.compatibility import answer, of_machine
-from rocmprobe.model.results import Fact, Finding, Machine, Results
+from rocmprobe.model.results import Fact, Finding, Machine
 
 
-def wsl_findings(results: Results) -> Iterator[Finding]:
+def wsl_findings(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if ROCm is installed in WSL and cannot reach a GPU."""
-    machine = results.machine
+    machine = run.machine
     kind = machine.value("container.wsl")
     wanted = machine.value("torch.kind") == "rocm" or machine.value("rocm.version")
-    if kind in (None, "no") or not wanted or _reached(results):
+    if kind in (None, "no") or not wanted or _reached(run):
         return
     missing = ["WSL1 has no GPU"] if kind == "WSL1" else list(_missing(machine))
     advice = (
@@ -25,7 +25,7 @@ def wsl_findings(results: Results) -> Iterator[Finding]:
         else " ".join(_steps(machine))
     )
     no_adapter = "No WDDM adapters found" in (machine.value("rocminfo.message") or "")
-    blind = no_adapter or device_of(results) == "cpu"
+    blind = no_adapter or run.device == "cpu"
     if not missing and not blind:
         return
     yield Finding(
@@ -41,10 +41,10 @@ def wsl_findings(results: Results) -> Iterator[Finding]:
     )
 
 
-def _reached(results: Results) -> bool:
-    machine = results.machine
+def _reached(run: Evidence) -> bool:
+    machine = run.machine
     listed = machine.value("rocminfo.gpus")
-    return bool(listed or machine.value("deep.available") or (device_of(results) or "").startswith("cuda"))
+    return bool(listed or machine.value("deep.available") or (run.device or "").startswith("cuda"))
 
 
 def _missing(machine: Machine) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from rocmprobe.judge.assessment import device_of, failed
+from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.causes import OF_THE_BUILD
 from rocmprobe.knowledge.compatibility import needless
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
-from rocmprobe.model.results import Finding, Gpu, OtherHelp, Outcome, Results
+from rocmprobe.model.results import Finding, Gpu, OtherHelp, Outcome
 from rocmprobe.text.versions import version_numbers
 
 #: Causes that neither a setting nor another build fixes.
@@ -34,17 +35,17 @@ _STACKS = 6
 _HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
-def advice(results: Results, unchanged: bool) -> tuple[OtherHelp, ...]:
+def advice(run: Evidence, findings: Sequence[Finding], unchanged: bool) -> tuple[OtherHelp, ...]:
     """Return the steps that the user should take in addition to the recommended configuration.
 
     Each step has ``title``, ``text`` and ``source``.
     """
-    found = [*_platform(results), *(_builds(results) if not unchanged else ())]
+    found = [*_platform(findings), *(_builds(run, findings) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
 
 
-def _platform(results: Results) -> Iterator[OtherHelp]:
-    for finding in results.findings:
+def _platform(findings: Sequence[Finding]) -> Iterator[OtherHelp]:
+    for finding in findings:
         if finding.cause in _PLATFORM and finding.severity != "info" and finding.advice:
             yield _row(finding.title, finding.advice, _witness(finding))
 
@@ -53,24 +54,22 @@ def _witness(finding: Finding) -> str:
     return finding.evidence[0] if finding.evidence else f"finding {finding.id}"
 
 
-def _builds(results: Results) -> Iterator[OtherHelp]:
-    failures = [
-        each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
-    ]
+def _builds(run: Evidence, findings: Sequence[Finding]) -> Iterator[OtherHelp]:
+    failures = [each for each in findings if each.severity == "error" and each.cause not in OF_THE_BUILD]
     if failures and all(finding.cause in _OF_THE_USER for finding in failures):
         return
-    broken = failed(outcome for outcome in results.outcomes if outcome.device == device_of(results))
-    gpu = _gpu(results, broken[0]) if broken else None
+    broken = failed(outcome for outcome in run.outcomes if outcome.device == run.device)
+    gpu = _gpu(run, broken[0]) if broken else None
     if gpu is None:
         return
-    own = needless(results.machine, gpu)
+    own = needless(run.machine, gpu)
     if own:
         yield _row("Remove the override", own.advice, own.sources[0])
         return
-    machine = _installed(results, gpu)
+    machine = _installed(run, gpu)
     for row in known_to_break(machine):
         yield _row(row.title, row.text, f"{row.source} ({row.date})")
-    if machine.gfx == machine.effective and not any(each.cause in OF_THE_BUILD for each in results.findings):
+    if machine.gfx == machine.effective and not any(each.cause in OF_THE_BUILD for each in findings):
         return
     others = (
         each for each in options(machine.gfx, machine.system or "linux") if not _is_there(each, machine)
@@ -91,20 +90,20 @@ def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
     return ".".join(str(torch).split(".")[:2]), version_numbers(rocm_of(torch) or "")[:2]
 
 
-def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
+def _gpu(run: Evidence, outcome: Outcome) -> Optional[Gpu]:
     """Return the AMD GPU that has the native and effective ISA of an outcome."""
     isas = outcome.native_isa, outcome.effective_isa
-    cards = (gpu for gpu in results.machine.amd_gpus if outcome.native_isa)
+    cards = (gpu for gpu in run.machine.amd_gpus if outcome.native_isa)
     return next((gpu for gpu in cards if (gpu.native_isa.value, gpu.effective_isa.value) == isas), None)
 
 
-def _installed(results: Results, gpu: Gpu) -> Installed:
-    torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
+def _installed(run: Evidence, gpu: Gpu) -> Installed:
+    torch, system = run.machine.value("torch.version"), run.machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,
         rocm_of(torch) or (str(system) if system else None), str(torch) if torch else None,
         gpu.pcie_atomics.value,
-        system_of(results.machine.value("os.name"), results.machine.value("kernel.release")),
+        system_of(run.machine.value("os.name"), run.machine.value("kernel.release")),
     )  # fmt: skip
 
 

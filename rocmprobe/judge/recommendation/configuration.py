@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rocmprobe.judge.assessment import (
-    AS_FOUND,
-    Assessment,
-    device_of,
-    failed,
-    failures_against_pytorch_layers,
-)
-from rocmprobe.judge.blame import library
+from rocmprobe.judge.assessment import AS_FOUND, Assessment, device_of, failed, library
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.kernels import additional_changes
-from rocmprobe.judge.findings.primitives import joined, layer_outcomes, not_alone, scoped_off
+from rocmprobe.judge.findings.primitives import layer_outcomes, not_alone, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.knowledge.visible_devices import mask_of
-from rocmprobe.model.results import Configuration, Outcome, Results, Setting
-from rocmprobe.text.plain_text import quoted
+from rocmprobe.model.results import Configuration, Finding, Outcome, Results, Setting
+from rocmprobe.text.plain_text import joined, quoted
 
 _OFF = {
     "oneDNN": "torch.backends.mkldnn.enabled = False",
@@ -41,11 +35,11 @@ _CLEAN_DATABASES = (
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # convert its 4-d inputs, too"
 
 
-def configuration(results: Results, best: Assessment) -> Configuration:
+def configuration(run: Evidence, findings: Sequence[Finding], best: Assessment) -> Configuration:
     """Return the configuration of ``best``, with the changes that layers other than convolution need."""
-    besides = () if best.setting.device == "cpu" else additional_changes(results)
-    clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
-    return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
+    besides = () if best.setting.device == "cpu" else additional_changes(findings)
+    clean = (_CLEAN_DATABASES,) if needs_clean_databases(findings, best.setting) else ()
+    return replace(of_setting(run.results, best.setting), layers=(*clean, *_layers(run, best), *besides))
 
 
 def of_setting(results: Results, setting: Setting) -> Configuration:
@@ -55,9 +49,9 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
     return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
 
 
-def needs_clean_databases(results: Results, setting: Setting) -> bool:
+def needs_clean_databases(findings: Iterable[Finding], setting: Setting) -> bool:
     """Return True if ``setting`` works only without the user's databases and caches."""
-    fails = any(finding.id == AS_FOUND for finding in results.findings)
+    fails = any(finding.id == AS_FOUND for finding in findings)
     return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"
 
 
@@ -98,15 +92,15 @@ def _code(results: Results, setting: Setting) -> str:
     return "\n".join(lines)
 
 
-def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
-    name, setting = library(results), best.setting
+def _layers(run: Evidence, best: Assessment) -> tuple[str, ...]:
+    name, setting = run.library, best.setting
     if setting.device == "cpu":
         return ()
     if setting.channels_last:
         return ("Batch norm and the training step were not tested in channels-last.",)
     if setting.pytorch_layers:
-        return tuple(_by_layer(results, best))
-    asked = layer_outcomes(results, "default" if setting.vendor_library else "vendor-off")
+        return tuple(_by_layer(run, best))
+    asked = layer_outcomes(run, "default" if setting.vendor_library else "vendor-off")
     asked = {words: outcomes for words, outcomes in asked.items() if words != _FUSED}
     broken = [words for words, outcomes in asked.items() if failed(outcomes)]
     fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
@@ -115,14 +109,14 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         return (f"{leave}. {fail} without {name} as well." if broken else f"{leave}.",)
     options = options_for(broken)
     if not setting.bypass:
-        against = failures_against_pytorch_layers(results, options) if broken else ()
+        against = run.failures_of_pytorch_layers(options) if broken else ()
         if against:
             alone = not_alone(f"Convolution in {name}", joined(broken), name, against)
             return (f"{fail} in {name}. {alone}",)
         way = f"use `with {scoped_off(name)}:` for failing layers, or send only them to {_PYTORCH}: "
         return (f"{fail} in {name}: {way}`{install_line(options)}`",) if broken else ()
     stay = f"Batch norm and RNN still run in {name}"
-    against = failures_against_pytorch_layers(results, options, bypass=True) if broken else ()
+    against = run.failures_of_pytorch_layers(options, bypass=True) if broken else ()
     if against:
         return (f"{stay}, where {fail}. {not_alone('The bypass', joined(broken), name, against)}",)
     if broken:
@@ -161,11 +155,11 @@ def _printable(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
-    name, setting = library(results), best.setting
+def _by_layer(run: Evidence, best: Assessment) -> Iterator[str]:
+    name, setting = run.library, best.setting
     yield f"convolution: {name}{_with(setting)}, correct"
     sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
-    own, as_found = layer_outcomes(results, setting.name), layer_outcomes(results, "default")
+    own, as_found = layer_outcomes(run, setting.name), layer_outcomes(run, "default")
     for words in as_found:
         by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])
         if _works(outcomes) or failed(outcomes):

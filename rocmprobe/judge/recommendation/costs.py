@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.judge.assessment import Assessment
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
@@ -48,16 +49,16 @@ class Costs:
 
 def costs(results: Results) -> Optional[Costs]:
     """Return the costs of the correct settings, or None if there is nothing to compare."""
-    found = results.recommendation
+    run, found = Evidence(results), results.recommendation
     if found is None or not found.configuration.setting:
         return None
     dtype = next(iter(found.per), "float32/").partition("/")[0]
-    right = [each for each in ranked(results, dtype, results.purpose) if each.right]
+    right = [each for each in ranked(run, dtype, run.results.purpose) if each.right]
     chosen = next((each for each in right if each.setting.name == found.configuration.setting), None)
     if chosen is None or len(right) < 2:
         return None
-    measured = _measured(results, right, dtype)
-    memory = peaks(results, [each.setting for each in right], dtype, results.purpose)
+    measured = _measured(run, right, dtype)
+    memory = peaks(run, [each.setting for each in right], dtype, run.results.purpose)
     native = next((each for each in right if each.setting.unchanged), None)
     reference = (native or chosen).setting.name
     first = [chosen, *(each for each in right if each is not chosen)]
@@ -71,8 +72,8 @@ def costs(results: Results) -> Optional[Costs]:
     return Costs(dtype, reference, rows, busy, _why(chosen, right, measured, memory, busy))
 
 
-def _measured(results: Results, right: Sequence[Assessment], dtype: str) -> Speed:
-    return speed(results, [each.setting for each in right], dtype, results.purpose)
+def _measured(run: Evidence, right: Sequence[Assessment], dtype: str) -> Speed:
+    return speed(run, [each.setting for each in right], dtype, run.results.purpose)
 
 
 def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[str, float]) -> SettingCost:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import Assessment, device_of, representative
-from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.judge.assessment import Assessment, representative
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
-from rocmprobe.model.results import DIRECTIONS, Outcome, Results
+from rocmprobe.model.results import DIRECTIONS, Outcome
+from rocmprobe.text.plain_text import joined
 
 LEVELS_OF_CONFIDENCE = ("low", "medium", "high")
 
@@ -21,16 +22,16 @@ _DIRECTIONS = {
 }
 
 
-def confidence(results: Results, best: Optional[Assessment]) -> str:
+def confidence(run: Evidence, best: Optional[Assessment]) -> str:
     """Return a text with the number of tests behind the recommendation, and with caveats."""
-    missing = _missing(results)
+    missing = _missing(run)
     rest = f"; {missing} test(s) of the run have no result" if missing else ""
-    if results.simulated:
+    if run.results.simulated:
         rest += "; simulated: not run on this GPU"
-    if results.partial:
+    if run.results.partial:
         rest += "; the run is incomplete"
     if best is None:
-        return f"{len(results.outcomes)} outcomes{rest}"
+        return f"{len(run.outcomes)} outcomes{rest}"
     if not best.stable:
         rest = f"; not reproducible: repeated convolutions differed, within the limits{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}
@@ -39,7 +40,7 @@ def confidence(results: Results, best: Optional[Assessment]) -> str:
     return f"correct in all {tests}, over {over}{rest}"
 
 
-def confidence_level(results: Results) -> str:
+def confidence_level(run: Evidence) -> str:
     """Return "high", "medium" or "low", according to how much the run tested.
 
     The level is "high" if the run has all three qualities, and "medium" if it has two:
@@ -48,44 +49,43 @@ def confidence_level(results: Results) -> str:
     - broad: level standard or above (or ``--shapes``), without ``--only``, ``--skip`` and ``--problem``
     - real: the device is not simulated
     """
-    options = results.options
-    whole = not results.partial and not _missing(results)
+    options = run.results.options
+    whole = not run.results.partial and not _missing(run)
     narrowed = any(options.get(name) for name in ("only", "skip")) or (
         options.get("problems") and not options.get("shapes")
     )
     broad = not narrowed and (options.get("level", LEVELS[0]) != LEVELS[0] or bool(options.get("shapes")))
-    return LEVELS_OF_CONFIDENCE[max(0, whole + broad + (not results.simulated) - 1)]
+    return LEVELS_OF_CONFIDENCE[max(0, whole + broad + (not run.results.simulated) - 1)]
 
 
-def _missing(results: Results) -> int:
-    unanswered = [outcome for outcome in results.outcomes if not outcome.learned]
+def _missing(run: Evidence) -> int:
+    unanswered = [outcome for outcome in run.outcomes if not outcome.learned]
     return sum(outcome.state in ("aborted", "probe-error") for outcome in unanswered)
 
 
-def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
+def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
     """Return what was not tested under the recommended setting.
 
     If ``best`` is None, return what was not tested under any setting.
     """
-    answered = _answered(results, best)
+    answered = _answered(run, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}
     return (
         *_lacking("convolution in", _DTYPES, {outcome.dtype for outcome in convolved}),
         *_directions(convolved, dtype, purpose),
         *_kinds(convolved),
-        *_around(results, checks, purpose),
+        *_around(run, checks, purpose),
     )
 
 
-def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
+def _answered(run: Evidence, best: Optional[Assessment]) -> list[Outcome]:
     """Return the outcomes that have a result under the recommended setting.
 
     If a check has no result under this setting, return its outcomes under a similar setting, e.g. "default"
     (see :func:`representative`). If ``best`` is None, return the outcomes under all settings.
     """
-    device = device_of(results)
-    found = [each for each in results.outcomes if each.device == device and each.learned]
+    found = [each for each in run.on_device if each.learned]
     if best is None:
         return found
     own = {outcome.check for outcome in found if outcome.setting == best.setting.name}
@@ -129,8 +129,8 @@ def _depthwise(problem: Problem) -> bool:
     return problem.groups == problem.in_channels > 1
 
 
-def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
-    options = results.options
+def _around(run: Evidence, checks: set[str], purpose: str) -> Iterator[str]:
+    options = run.results.options
     if purpose == "training" and not checks & {"training-step", "batch-norm"}:
         yield "batch norm and a training step"
     for check, words in (("throughput", "speed"), ("memory", "memory")):
@@ -140,10 +140,10 @@ def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
     if level in LEVELS[:-1] and not options.get("shapes"):
         above = joined(LEVELS[LEVELS.index(level) + 1 :])
         yield f"the problems of level {above}, and the problems of your own program (--shapes)"
-    others = sorted({outcome.device for outcome in results.outcomes} - {device_of(results), "cpu"})
+    others = sorted({outcome.device for outcome in run.outcomes} - {run.device, "cpu"})
     if others:
-        yield f"{joined(others)}: the recommendation is about {device_of(results)}"
-    if results.partial:
+        yield f"{joined(others)}: the recommendation is about {run.device}"
+    if run.results.partial:
         yield "everything after the point where the run stopped"
-    if results.simulated:
+    if run.results.simulated:
         yield "the GPU itself: the machine was simulated"

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocmprobe.judge.assessment import Assessment, assess, owed_to_the_user
+from rocmprobe.judge.assessment import Assessment, owed_to_the_user
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.speed import Speed, speed
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.model.results import VERDICTS, Results
+from rocmprobe.model.results import VERDICTS
 
 #: A larger change is recommended instead of a smaller one only if it is faster by more than this factor. The
 #: factor compares the best times (p10) of the smaller change to the worst times (p90) of the larger one.
 WORTH_A_CHANGE = 1.5
 
 
-def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
+def ranked(run: Evidence, dtype: str, purpose: str) -> list[Assessment]:
     """Return the tested settings: the best one, other correct ones by size of the change, failing ones."""
-    found = [assess(results, setting, dtype, purpose) for setting in results.settings]
+    found = [run.assess(setting, dtype, purpose) for setting in run.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
     if not right:
         return found
     order = {each.setting.name: _reservations(each, right) for each in right}
     candidates = [each for each in right if order[each.setting.name] == min(order.values())]
-    measured = speed(results, [each.setting for each in candidates], dtype, purpose)
+    measured = speed(run, [each.setting for each in candidates], dtype, purpose)
     # Times of a simulation are not from the GPU. A partial run can lack the times that would decide.
     timed = (
-        not (results.simulated or results.partial)
+        not (run.results.simulated or run.results.partial)
         and {each.setting.name for each in candidates} <= measured.seconds.keys()
     )
     right.sort(key=lambda each: (order[each.setting.name], each.setting.slow and not timed, _change(each)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, quoted, shapes_of
+from rocmprobe.judge.assessment import Assessment, devices_of, quoted
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.first_calls import (
     CHANGING_SIZES,
     IN_WORDS,
@@ -29,122 +30,118 @@ from rocmprobe.judge.recommendation.untested import (
     untested_gpu,
     untested_settings,
 )
+from rocmprobe.judge.times import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation, Results
+from rocmprobe.model.results import Configuration, DeviceAnswer, Finding, Recommendation
 
 
-def recommend(results: Results) -> Optional[Recommendation]:
-    """Return the recommendation for the run's purpose, or None if the run has no outcomes.
-
-    ``results`` must already contain its findings.
-    """
-    if not results.outcomes:
+def recommend(run: Evidence, findings: Sequence[Finding] = ()) -> Optional[Recommendation]:
+    """Return the recommendation for the run's purpose, or None if the run has no outcomes."""
+    if not run.outcomes:
         return None
-    several = devices_of(results)
+    found = _recommended(run, findings)
+    several = devices_of(run.results)
     if len(several) < 2:
-        return _recommended(results)
-    return replace(
-        _recommended(results), devices={device: _for_device(results, device) for device in several}
-    )
+        return found
+    return replace(found, devices={device: _for_device(run, findings, device) for device in several})
 
 
-def _for_device(results: Results, device: str) -> DeviceAnswer:
-    own = tuple(outcome for outcome in results.outcomes if outcome.device == device)
-    found = _recommended(replace(results, outcomes=own))
-    targets = results.options.get("targets") or ()
+def _for_device(run: Evidence, findings: Sequence[Finding], device: str) -> DeviceAnswer:
+    own = tuple(outcome for outcome in run.outcomes if outcome.device == device)
+    found = _recommended(Evidence(replace(run.results, outcomes=own)), findings)
+    targets = run.results.options.get("targets") or ()
     target: Mapping[str, Any] = next((each for each in targets if each.get("device") == device), {})
     number = device.partition(":")[2]
-    gpus = [gpu for gpu in results.machine.gpus if number and str(gpu.index.value) == number]
+    gpus = [gpu for gpu in run.machine.gpus if number and str(gpu.index.value) == number]
     return DeviceAnswer(
         found.verdict, found.sentence, found.configuration.setting, found.configuration.env,
-        target.get("gpu"), bool(target.get("in_processor")), mask_for(results.machine, gpus) or "",
+        target.get("gpu"), bool(target.get("in_processor")), mask_for(run.machine, gpus) or "",
     )  # fmt: skip
 
 
-def _recommended(results: Results) -> Recommendation:
-    without_gpu = untested_gpu(results)
+def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
+    without_gpu = untested_gpu(run)
     if without_gpu:
-        return replace(without_gpu, advice=advice(results, unchanged=True))
-    purpose = results.purpose
-    asked = ordered_dtypes(results)
-    order = ranked(results, asked[0], purpose)
+        return replace(without_gpu, advice=advice(run, findings, unchanged=True))
+    purpose = run.results.purpose
+    asked = ordered_dtypes(run)
+    purposes = ("inference",) if purpose == "inference" else ("training", "inference")
+    rankings = {(dtype, each): ranked(run, dtype, each) for dtype in asked for each in purposes}
+    order = rankings[asked[0], purpose]
     best = next((each for each in order if each.right), None)
     right = [each.setting for each in order if each.right]
-    measured = speed(results, right, asked[0], purpose)
-    memory = peaks(results, right, asked[0], purpose)
-    verdict = best.setting.verdict if best else _without_a_right_setting(results, asked[0])
-    purposes = ("inference",) if purpose == "inference" else ("training", "inference")
+    measured = speed(run, right, asked[0], purpose)
+    memory = peaks(run, right, asked[0], purpose)
+    verdict = best.setting.verdict if best else _without_a_right_setting(run, asked[0])
     per: dict[str, Mapping[str, Any]] = {
-        f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes
+        f"{dtype}/{each}": _answer(run, ranking, dtype) for (dtype, each), ranking in rankings.items()
     }
     of_one_size = per[f"{asked[0]}/inference"]["setting"]
-    per.update(for_changing_sizes(results, asked[0], of_one_size))
+    per.update(for_changing_sizes(run, asked[0], of_one_size))
     if verdict == "not-judged":
-        text = not_judged(results, untested_settings(results, asked[0]))
+        text = not_judged(run, untested_settings(run, asked[0]))
     else:
-        text = about_the_cpu(results) + sentence(results, best, order, asked[0])
-        text += other_dtypes(per, asked, purpose) + changing_sizes_sentence(results, asked[0], of_one_size)
-        text += sentences(results, dtype_speeds(results, per))
-        text += " The run was stopped before all checks were done." if results.partial else ""
+        text = about_the_cpu(run) + sentence(run, best, order, asked[0])
+        text += other_dtypes(per, asked, purpose) + changing_sizes_sentence(run, asked[0], of_one_size)
+        text += sentences(run.results, dtype_speeds(run.results, per))
+        text += " The run was stopped before all checks were done." if run.results.partial else ""
     return Recommendation(
         verdict=verdict,
         sentence=text,
-        configuration=configuration(results, best) if best else Configuration(),
+        configuration=configuration(run, findings, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, best, measured, memory) for each in order if each is not best),
-        cost=_cost(results, best, asked[0], measured, memory),
-        confidence=confidence(results, best),
-        confidence_level="" if verdict == "not-judged" else confidence_level(results),
-        not_covered=not_covered(results, best, asked[0], purpose),
-        advice=advice(results, best is not None and best.setting.unchanged),
+        cost=_cost(run, best, asked[0], measured, memory),
+        confidence=confidence(run, best),
+        confidence_level="" if verdict == "not-judged" else confidence_level(run),
+        not_covered=not_covered(run, best, asked[0], purpose),
+        advice=advice(run, findings, best is not None and best.setting.unchanged),
         # A partial run cannot be verified. It has no results.json if it crashed. If it was stopped, its
         # recommendation is based on only some of the cases.
-        verify=f"rocmprobe run --verify {shlex.quote(results.relative_path)}"
-        if best and not results.partial
+        verify=f"rocmprobe run --verify {shlex.quote(run.results.relative_path)}"
+        if best and not run.results.partial
         else "",
-        others=_others(results, per, asked, purpose),
+        others=_others(run, per, asked, purpose),
     )
 
 
-def ordered_dtypes(results: Results) -> tuple[str, ...]:
+def ordered_dtypes(run: Evidence) -> tuple[str, ...]:
     """Return the tested dtypes, beginning with the dtype of the recommendation.
 
     The first dtype is the one in which the user's program computes most, or float32 without a program.
     """
-    shapes = shapes_of(results)
+    shapes = shapes_of(run.results)
     flops: Counter[str] = Counter()
     for each in shapes.problems if shapes else ():
         flops[parse_problem(each.problem).dtype] += each.flops
-    return tuple(sorted(dtypes(results), key=lambda dtype: -flops[dtype])) or ("float32",)
+    return tuple(sorted(run.dtypes, key=lambda dtype: -flops[dtype])) or ("float32",)
 
 
 def _others(
-    results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
+    run: Evidence, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
     answers = differing(per, asked, purpose)
     changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
     if changing:
         answers[IN_WORDS] = changing
-    settings = {each.name: each for each in results.settings}
+    settings = {each.name: each for each in run.settings}
     return {
-        words: of_setting(results, settings[answer["setting"]])
+        words: of_setting(run.results, settings[answer["setting"]])
         for words, answer in answers.items()
         if answer["setting"] in settings
     }
 
 
-def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
-    best = next((each for each in ranked(results, dtype, purpose) if each.right), None)
+def _answer(run: Evidence, ranking: Sequence[Assessment], dtype: str) -> dict[str, Any]:
+    best = next((each for each in ranking if each.right), None)
     if best is None:
-        return {"verdict": _without_a_right_setting(results, dtype), "setting": None, "env": {}}
+        return {"verdict": _without_a_right_setting(run, dtype), "setting": None, "env": {}}
     return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
 
 
-def _without_a_right_setting(results: Results, dtype: str) -> str:
-    return (
-        "none" if has_convolution_outcome(results) and not untested_settings(results, dtype) else "not-judged"
-    )
+def _without_a_right_setting(run: Evidence, dtype: str) -> str:
+    return "none" if has_convolution_outcome(run) and not untested_settings(run, dtype) else "not-judged"
 
 
 def _alternative(
@@ -177,16 +174,16 @@ def _objection(each: Assessment) -> str:
 
 
 def _cost(
-    results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
+    run: Evidence, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
     if best is None:
         return ""
     own = best.setting.name
-    where = " (measured on the CPU that simulates the GPU)" if results.simulated else ""
-    problems = f" over the {dtype} convolutions of your program" if results.options.get("shapes") else ""
+    where = " (measured on the CPU that simulates the GPU)" if run.results.simulated else ""
+    problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
     rivals = [
         (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)
-        for verdict, name in _rivals(results, best, measured.seconds)
+        for verdict, name in _rivals(run, best, measured.seconds)
     ]
     times = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
     level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
@@ -199,20 +196,20 @@ def _cost(
     if own not in measured.seconds:
         time = "speed was not measured"
     peaks = [
-        f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(results, best, memory)
+        f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(run, best, memory)
     ]
     peak = f"peak memory: {', '.join(peaks)}{'' if times else where}" if peaks else ""
     return "; ".join(filter(None, [best.setting.cost, time, peak]))
 
 
-def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
+def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
 
     The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
     their time or memory.
     """
     least: dict[str, str] = {}
-    for setting in results.settings:
+    for setting in run.settings:
         if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)

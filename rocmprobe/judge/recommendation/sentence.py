@@ -13,22 +13,23 @@ from rocmprobe.judge.assessment import (
     failed_convolutions,
     owed_to_the_user,
 )
-from rocmprobe.judge.blame import library
-from rocmprobe.judge.findings.primitives import joined, layer_outcomes
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.findings.primitives import layer_outcomes
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import Results, Setting
+from rocmprobe.model.results import Setting
+from rocmprobe.text.plain_text import joined
 
 #: Maximum number of settings in a list of the settings under which convolution worked.
 _NAMED = 4
 
 
-def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
+def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
     """Return sentences that say how to run convolutions of ``dtype``, and what fails by default."""
-    name = library(results)
+    name = run.library
     if best is None:
-        return f"No safe configuration was found: {_held(ranked, dtype)}{_why(results, ranked)}"
+        return f"No safe configuration was found: {_held(ranked, dtype)}{_why(run, ranked)}"
     if owed_to_the_user(best, ranked):
         return (
             f"Native convolution works here, but only with your own environment and databases. With them, "
@@ -47,10 +48,10 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     slower = unchanged and unchanged is not best
     faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
     as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
-    fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
+    fails = _fails(run, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     texts = {
         "native": f"Native convolution works: {name} gives correct results on all {dtype} problems tested."
-        + _nothing_but(results, name),
+        + _nothing_but(run, name),
         "native-with-settings": _with_settings(name, best.setting),
         "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} "
         "problems tested.",
@@ -58,12 +59,12 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
         "cpu": f"Use the CPU: only the CPU gave correct results on all {dtype} problems tested.",
     }
     if best.setting.pytorch_layers:
-        return fails + _by_layer(results, best.setting, dtype) + faster
+        return fails + _by_layer(run, best.setting, dtype) + faster
     return fails + texts[best.setting.verdict] + faster
 
 
-def _rests_on(results: Results) -> str:
-    override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
+def _rests_on(run: Evidence) -> str:
+    override = " ".join(f"{name}={value}" for name, value in isa_override(run.results).items())
     return f": it needs {override}, which is set here" if override else ""
 
 
@@ -88,18 +89,18 @@ def _answered(each: Assessment) -> bool:
     return any(outcome.learned for outcome in convolutions(each.counted))
 
 
-def _why(results: Results, ranked: list[Assessment]) -> str:
+def _why(run: Evidence, ranked: list[Assessment]) -> str:
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
-    return f" {lowest_failure_sentence(results)}{'' if tried else ' The CPU was not tested.'}"
+    return f" {lowest_failure_sentence(run)}{'' if tried else ' The CPU was not tested.'}"
 
 
-def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
+def _fails(run: Evidence, as_it_comes: Assessment, dtype: str, name: str) -> str:
     if failed_convolutions(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     # If ``as_it_comes`` is correct, another setting is recommended only because it is faster. Failures of
     # batch norm are then not the reason.
     counts = not as_it_comes.right
-    beside = layer_outcomes(results, as_it_comes.setting.name)["batch norm"] if counts else ()
+    beside = layer_outcomes(run, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
     if "problem-matrix" in others:
         return f"Native {dtype} convolution works for common problems, but fails for others in {name}. "
@@ -108,35 +109,31 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
     return f"Native {dtype} convolution works, but {words} {fail} with {name}. " if words else ""
 
 
-def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
+def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
-    dead = [words for words, outcomes in layer_outcomes(results, setting.name).items() if failed(outcomes)]
+    dead = [words for words, outcomes in layer_outcomes(run, setting.name).items() if failed(outcomes)]
     others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
     parts = [f"Run convolution natively{f' with {chr(32).join(switches)}' if switches else ''}"]
     parts += [f"{joined(others)} with PyTorch's own kernels"] if others else []
-    also = (
-        f" {joined(dead)} fail{'s' if len(dead) == 1 else ''} without {library(results)}, too."
-        if dead
-        else ""
-    )
+    also = f" {joined(dead)} fail{'s' if len(dead) == 1 else ''} without {run.library}, too." if dead else ""
     between = "; " if len(others) > 1 else ", "
     return f"{between.join(parts)}: all {dtype} problems tested give correct results.{also}"
 
 
-def _nothing_but(results: Results, name: str) -> str:
-    asked = layer_outcomes(results, "default").items()
-    training = results.purpose == "training"
+def _nothing_but(run: Evidence, name: str) -> str:
+    asked = layer_outcomes(run, "default").items()
+    training = run.results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
     if not dead:
-        chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(results).items())
+        chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(run.results).items())
         if chosen:
-            return f" Set {chosen}, so that programs use the GPU that was tested{_rests_on(results)}."
-        if results.partial:
+            return f" Set {chosen}, so that programs use the GPU that was tested{_rests_on(run)}."
+        if run.results.partial:
             return ""
-        if training and not any(outcome.check in TRAINING for outcome in results.outcomes):
+        if training and not any(outcome.check in TRAINING for outcome in run.outcomes):
             return " Batch norm and a training step were not tested."
-        return f" Change nothing{_rests_on(results)}."
+        return f" Change nothing{_rests_on(run)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
     return f" Convolution needs no change, but {fail} in {name}: see the configuration."
 

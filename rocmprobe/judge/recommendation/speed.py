@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Optional
 
-from rocmprobe.judge.assessment import device_of, representative, timed_problems, times
+from rocmprobe.judge.assessment import representative
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.noise import ERRORS, FEWEST_REPEATS, SAME_TIME, median_error, time_of, yardsticks
-from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
+from rocmprobe.judge.times import computed_seconds, counts_by_problem
+from rocmprobe.model.results import DIRECTIONS, NATIVE, Outcome, Setting
 
 #: Largest logarithm of a noise factor, so that ``math.exp`` does not overflow.
 _LARGEST = 50.0
@@ -62,14 +64,46 @@ def too_noisy(noise: float) -> str:
     return f"speeds are not compared: the machine was busy (noise alone: up to a factor of {factor})"
 
 
-def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
+def times(
+    run: Evidence, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
+) -> dict[str, float]:
+    """Return each setting's time in seconds for the throughput problems in ``dtype``.
+
+    The time is the geometric mean over the problems, forward plus backward. If the run tests a program
+    (``--shapes``), the time is the sum over the program's convolutions. For inference, only forward times are
+    used. Settings without times are left out. Problems are used only if they were timed under all remaining
+    settings.
+
+    ``quantile`` is "_p10", "_p90" or "". With "", the times are medians, or means for a program.
+    """
+    directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
+    key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
+    wanted, counts = set(names), counts_by_problem(run.results)
+    timed: dict[str, dict[str, float]] = {}
+    for (setting, problem), outcome in run.timed.items():
+        if outcome.dtype != dtype or setting not in wanted:
+            continue
+        seconds = (
+            computed_seconds(outcome, counts.get(problem, {}), directions, quantile or "_mean")
+            if counts
+            else time_of(outcome.timings.get(key))
+        )
+        if seconds:
+            timed.setdefault(setting, {})[problem] = seconds
+    common = set.intersection(*(set(by_problem) for by_problem in timed.values())) if timed else set()
+    if not common:
+        return {}
+    together = sum if counts else geometric_mean
+    return {name: together([rows[text] for text in common]) for name, rows in timed.items()}
+
+
+def speed(run: Evidence, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
     """Return the speed of ``settings``, measured on the problems that were timed under all of them."""
     found = list(settings)
-    seconds, p10, p90 = (_seconds(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
+    seconds, p10, p90 = (_seconds(run, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
     timed: dict[str, list[Outcome]] = {}
-    about = device_of(results)
-    for (on, name, _), outcome in timed_problems(results).items():
-        if name in seconds and (on, outcome.dtype) == (about, dtype):
+    for (name, _), outcome in run.timed.items():
+        if name in seconds and outcome.dtype == dtype:
             timed.setdefault(name, []).append(outcome)
     errors = {
         name: median_error(p10[name], p90[name], _repeats(timed[name]))
@@ -102,31 +136,31 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 
 
 def _seconds(
-    results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
+    run: Evidence, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
     """Return the time of each setting.
 
     If several settings run the same convolutions, each of them gets the shortest of their times.
     """
-    seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
-    alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
+    seconds = times(run, [setting.name for setting in settings], dtype, purpose, quantile)
+    alike = {setting.name: _alike(run, setting) for setting in settings if setting.name in seconds}
     return {
         name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
     }
 
 
-def _alike(results: Results, setting: Setting) -> str:
+def _alike(run: Evidence, setting: Setting) -> str:
     """Return a key that is the same for settings that run the same convolutions."""
     if setting.bypass:
         return "bypass"
-    return "native" if results.simulated and setting.verdict in NATIVE else setting.name
+    return "native" if run.results.simulated and setting.verdict in NATIVE else setting.name
 
 
 #: No device has this many bytes. A larger value is no measurement.
 _MOST = 2**60
 
 
-def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
+def peaks(run: Evidence, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
     """Return the peak memory of each setting in bytes, without the operands, added up over problems.
 
     For inference, only the forward direction is used. A setting without measurements gets the measurements of
@@ -134,9 +168,8 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     under all remaining settings.
     """
     measured: dict[str, dict[str, float]] = {}
-    about = device_of(results)
-    for outcome in results.outcomes:
-        asked = (outcome.device, outcome.dtype) == (about, dtype)
+    for outcome in run.outcomes:
+        asked = (outcome.device, outcome.dtype) == (run.device, dtype)
         peak = _peak(outcome, purpose) if asked else None
         if peak and outcome.problem:
             measured.setdefault(outcome.setting, {})[outcome.problem] = peak

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS, DIRECT
-from rocmprobe.judge.assessment import device_of, failed
+from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings import direct
-from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import (
     NATIVE,
@@ -16,9 +16,9 @@ from rocmprobe.model.results import (
     Gpu,
     Outcome,
     Recommendation,
-    Results,
     Setting,
 )
+from rocmprobe.text.plain_text import joined
 
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
@@ -31,20 +31,20 @@ _FAILS = {
 }
 
 
-def untested_gpu(results: Results) -> Optional[Recommendation]:
+def untested_gpu(run: Evidence) -> Optional[Recommendation]:
     """Return a recommendation if the run did not test PyTorch on a GPU that the machine has, else None."""
-    gpu = _gpu(results)
-    if gpu and direct.without_torch(results):
+    gpu = _gpu(run)
+    if gpu and direct.without_torch(run.results):
         return Recommendation(
             "gpu-not-tested",
             f"Your {_name(gpu)} was not tested with PyTorch: this Python has no torch. "
-            f"{direct.sentence(results)}",
+            f"{direct.sentence(run)}",
             Configuration(command="rocmprobe install"),
-            confidence=f"{len(results.outcomes)} outcomes, without PyTorch",
+            confidence=f"{len(run.outcomes)} outcomes, without PyTorch",
         )
-    if gpu is None or not _on_cpu(results) or results.options.get("device") not in ("auto", "all"):
+    if gpu is None or not _on_cpu(run) or run.results.options.get("device") not in ("auto", "all"):
         return None
-    kind = results.machine.value("torch.kind")
+    kind = run.machine.value("torch.kind")
     if kind != "rocm":
         reason = f"this torch is built for {_KINDS.get(str(kind), 'another device')}"
     elif "hidden" in gpu.index.source:
@@ -58,78 +58,73 @@ def untested_gpu(results: Results) -> Optional[Recommendation]:
             command="rocmprobe detect" if kind == "rocm" else "rocmprobe install",
             layers=("to test the CPU itself: `rocmprobe run --device cpu`",),
         ),
-        confidence=f"{len(results.outcomes)} outcomes, all on the CPU",
+        confidence=f"{len(run.outcomes)} outcomes, all on the CPU",
     )
 
 
-def about_the_cpu(results: Results) -> str:
+def about_the_cpu(run: Evidence) -> str:
     """Return a sentence that says that the result is about the CPU, or "" if a GPU was tested."""
-    if not _on_cpu(results):
+    if not _on_cpu(run):
         return ""
-    gpu, wanted = _gpu(results), results.options.get("device")
+    gpu, wanted = _gpu(run), run.results.options.get("device")
     if gpu is None:
         return "No GPU found: this result is about your CPU. " if wanted in ("auto", "all") else ""
     return f"This result is about your CPU, not about your {_name(gpu)}. "
 
 
-def _on_cpu(results: Results) -> bool:
-    return not results.simulated and device_of(results) == "cpu"
+def _on_cpu(run: Evidence) -> bool:
+    return not run.results.simulated and run.device == "cpu"
 
 
-def _gpu(results: Results) -> Optional[Gpu]:
-    return min(results.machine.amd_gpus, key=in_processor, default=None)
+def _gpu(run: Evidence) -> Optional[Gpu]:
+    return min(run.machine.amd_gpus, key=in_processor, default=None)
 
 
 def _name(gpu: Gpu) -> str:
     return str(gpu.name.value or gpu.native_isa.value or "GPU")
 
 
-def has_convolution_outcome(results: Results) -> bool:
+def has_convolution_outcome(run: Evidence) -> bool:
     """Return True if a convolution check has an outcome (even blocked) on the recommendation's device."""
-    return any(outcome.check in CONVOLUTIONS for outcome in _of_the_device(results))
+    return any(outcome.check in CONVOLUTIONS for outcome in run.on_device)
 
 
-def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
+def untested_settings(run: Evidence, dtype: str) -> tuple[Setting, ...]:
     """Return the settings under which an incomplete run tested no convolution of ``dtype``.
 
     A run with ``--only`` or ``--skip`` is incomplete, too.
     """
-    if not (results.partial or results.options.get("only") or results.options.get("skip")):
+    if not (run.results.partial or run.results.options.get("only") or run.results.options.get("skip")):
         return ()
     tested = {
         outcome.setting
-        for outcome in _of_the_device(results)
+        for outcome in run.on_device
         if outcome.check in CONVOLUTIONS and outcome.dtype == dtype
     }
-    return tuple(row for row in results.settings if not _optional(row) and row.name not in tested)
+    return tuple(row for row in run.settings if not _optional(row) and row.name not in tested)
 
 
 def _optional(setting: Setting) -> bool:
     return bool(setting.solver or setting.by_name or setting.derived or setting.changes_problems)
 
 
-def _of_the_device(results: Results) -> list[Outcome]:
-    device = device_of(results)
-    return [each for each in results.outcomes if each.device == device]
-
-
-def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
+def not_judged(run: Evidence, untested: tuple[Setting, ...]) -> str:
     """Return a text about what passed, what failed and what was not tested, for a run without a verdict."""
-    if has_convolution_outcome(results):
-        return f"{lowest_failure_sentence(results)}{_left_out(results, untested)}"
-    ran = [each for each in _of_the_device(results) if each.learned]
+    if has_convolution_outcome(run):
+        return f"{lowest_failure_sentence(run)}{_left_out(run, untested)}"
+    ran = [each for each in run.on_device if each.learned]
     passed = len(ran) - len(failed(ran))
     counted = f"{passed} of {len(ran)} passed" if ran else "No check could run"
-    if results.partial:
+    if run.results.partial:
         return f"{counted}. The run was stopped before convolution was tested."
     return f"{counted}; convolution was not tested."
 
 
-def _left_out(results: Results, untested: tuple[Setting, ...]) -> str:
+def _left_out(run: Evidence, untested: tuple[Setting, ...]) -> str:
     ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
-    if results.partial:
+    if run.results.partial:
         # Name only the first way, which is the most likely to work.
         return f" The run was stopped before {ways[0]} {_was(ways[:1])} tested."
     return f" {joined(ways)[0].upper()}{joined(ways)[1:]} {_was(ways)} not tested."
@@ -139,17 +134,17 @@ def _was(ways: list[str]) -> str:
     return "was" if len(ways) == 1 and not ways[0][0].isdigit() else "were"
 
 
-def lowest_failure_sentence(results: Results) -> str:
+def lowest_failure_sentence(run: Evidence) -> str:
     """Return a sentence about the failure in the lowest rung (group of checks), except direct calls."""
-    ran = [each for each in _of_the_device(results) if each.check not in DIRECT]
+    ran = [each for each in run.on_device if each.check not in DIRECT]
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:
-        return f"{_what(results, failures[0])} {_fails(failures[0])}."
+        return f"{_what(run, failures[0])} {_fails(failures[0])}."
     return "No check failed." if any(each.works for each in ran) else "No check could run."
 
 
-def _what(results: Results, outcome: Outcome) -> str:
-    setting = results.setting(outcome.setting)
+def _what(run: Evidence, outcome: Outcome) -> str:
+    setting = run.results.setting(outcome.setting)
     if outcome.check not in CONVOLUTIONS:
         dtype = f" in {outcome.dtype}" if outcome.dtype else ""
         return f"The first failing check is {outcome.check.replace('-', ' ')}{dtype}: it"

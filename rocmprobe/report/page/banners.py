@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rocmprobe.judge.findings.diagnose import resume
+from rocmprobe.judge.findings.interrupted import resume
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import DEFAULT, find
 from rocmprobe.model.results import Gpu, Machine, Results

@@ -29,7 +29,7 @@ class StartUps:
 
 def start_up(results: Results) -> Optional[StartUps]:
     """Return the times of first calls (cold and warm) and of steady calls under each setting."""
-    found = start_ups(results)
+    found = start_ups(results.outcomes)
     if not found:
         return None
     devices = {each.device for each in found}
@@ -83,7 +83,7 @@ class Sizes:
 
 def changing_sizes(results: Results) -> Optional[Sizes]:
     """Return the times for new input sizes, one row per setting, or None if no setting was measured."""
-    found = new_sizes(results)
+    found = new_sizes(results.outcomes)
     if not found:
         return None
     devices = {each.device for each in found}

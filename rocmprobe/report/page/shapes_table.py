@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.assessment import by_given_problem, computed_seconds, shapes_of, timed_problems
+from rocmprobe.judge.times import by_given_problem, computed_seconds, shapes_of, timed_problems
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results
 from rocmprobe.model.shapes import Shapes
 from rocmprobe.report import text

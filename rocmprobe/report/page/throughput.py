@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import assess, by_given_problem, failed_convolutions
+from rocmprobe.judge.assessment import failed_convolutions
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds, yardsticks
+from rocmprobe.judge.times import by_given_problem
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
 from rocmprobe.model.telemetry import CONDITIONS
@@ -188,12 +190,13 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
+    here = tuple(each for each in results.outcomes if each.device == device)
+    run = Evidence(replace(results, outcomes=here))
     purpose = results.purpose
     return frozenset(
         setting.name
         for setting in results.settings
-        if setting.verdict in NATIVE and not failed_convolutions(assess(here, setting, dtype, purpose))
+        if setting.verdict in NATIVE and not failed_convolutions(run.assess(setting, dtype, purpose))
     )
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
-from rocmprobe.model.results import Finding, Gpu, Machine, Results
+from rocmprobe.model.results import Finding, Gpu, Machine
 
 #: First character of the placeholder that stands for a UUID in redacted results.
 _PLACEHOLDER = "<"
 _CAUSE, _LAYER = "integrated-gpu-first", "user-env"
 
 
-def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
+def integrated_beside_a_card(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if programs can see an integrated GPU although the machine has a card."""
-    machine = results.machine
+    machine = run.machine
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     cards = [gpu for gpu in listed if not in_processor(gpu)]
     seen = [gpu for gpu in listed if in_processor(gpu) and gpu.index.value is not None]
@@ -25,14 +26,12 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
         return
     severity = "warning"
     if all(gpu.index.value is None for gpu in cards):
-        title = (
-            f"Environment variables hide {_named(cards)}: programs use the integrated GPU ({_named(seen)})"
-        )
+        title = f"Environment variables hide {named(cards)}: programs use the integrated GPU ({named(seen)})"
     elif _takes_the_first(machine):
-        title = f"Programs that use the first GPU get the integrated one ({_named(seen)})"
+        title = f"Programs that use the first GPU get the integrated one ({named(seen)})"
     else:
         severity = "info"
-        title = f"Programs see the integrated GPU ({_named(seen)}) as well as {_named(cards)}"
+        title = f"Programs see the integrated GPU ({named(seen)}) as well as {named(cards)}"
     yield Finding(
         "integrated-gpu",
         severity,
@@ -40,7 +39,7 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
         _LAYER,
         title,
         tuple(_line(gpu) for gpu in sorted(listed, key=lambda gpu: int(gpu.order.value))),
-        f"Run {_way(machine, cards)}: programs then see only {_named(cards)}, not the integrated GPU.",
+        f"Run {_way(machine, cards)}: programs then see only {named(cards)}, not the integrated GPU.",
     )
 
 
@@ -54,7 +53,7 @@ def hiding(machine: Machine, gpu: Gpu) -> str:
     cards = [each for each in machine.amd_gpus if each.order.value is not None and not in_processor(each)]
     if not in_processor(gpu) or gpu.index.value is None or not cards:
         return ""
-    return f"Run {_way(machine, cards)} to hide this integrated GPU and keep {_named(cards)}."
+    return f"Run {_way(machine, cards)} to hide this integrated GPU and keep {named(cards)}."
 
 
 def _without_numbers(machine: Machine) -> Iterator[Finding]:
@@ -67,7 +66,7 @@ def _without_numbers(machine: Machine) -> Iterator[Finding]:
         "info",
         _CAUSE,
         _LAYER,
-        f"The machine has {_named(cards)} and an integrated GPU, and their order is not known",
+        f"The machine has {named(cards)} and an integrated GPU, and their order is not known",
         tuple(_line(gpu) for gpu in machine.amd_gpus),
         f"`rocmprobe detect --no-redact` shows the card's UUID, which {ROCR} accepts."
         if mask and _PLACEHOLDER in mask
@@ -88,9 +87,9 @@ def _line(gpu: Gpu) -> str:
     if gpu.order.value is None:
         number = "number not known"
     where = "integrated" if in_processor(gpu) else "a card"
-    return f"{number}: {_named([gpu])}, {where}, PCI {gpu.address.value or 'address not known'}"
+    return f"{number}: {named([gpu])}, {where}, PCI {gpu.address.value or 'address not known'}"
 
 
-def _named(gpus: Iterable[Gpu]) -> str:
+def named(gpus: Iterable[Gpu]) -> str:
     names = (str(gpu.name.value or gpu.native_isa.value or "an AMD GPU") for gpu in gpus)
     return ", ".join(dict.fromkeys(names))

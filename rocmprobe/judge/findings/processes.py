@@ -1,0 +1,40 @@
+"""Findings about the processes in which the checks ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rocmprobe.judge.blame import rung_layer
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.model.results import Finding
+
+
+def two_copies(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if a process loaded two copies of one library."""
+    copies = {
+        f"{trial.setting}: {', '.join(paths)}": name
+        for trial in run.results.trials
+        for name, paths in sorted(trial.mapped.items())
+        if len(paths) > 1
+    }
+    if copies:
+        names = ", ".join(sorted(set(copies.values())))
+        yield Finding(
+            "two-copies", "warning", "library-path", "user-env",
+            f"Two copies of one library in one process: {names}", tuple(copies)[:5],
+            "Keep one copy: unset LD_LIBRARY_PATH, or remove the ROCm libraries that do not belong to torch.",
+        )  # fmt: skip
+
+
+def exit_crash(run: Evidence) -> Iterator[Finding]:
+    crashed = [trial for trial in run.results.trials if trial.exit_crash]
+    if crashed:
+        yield Finding(
+            "exit-crash",
+            "info",
+            "unknown",
+            rung_layer(run, "copy"),
+            f"{len(crashed)} process(es) crashed at exit, after all results were recorded",
+            tuple(f"{trial.id}: {trial.exit}" for trial in crashed[:3]),
+            "The results are valid. Your programs may exit with an error code.",
+        )
