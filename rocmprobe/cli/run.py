@@ -135,8 +135,9 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.verify import derived_setting, refuse, verification_options
+    from rocmprobe.cli.verify import refuse, verification_options
     from rocmprobe.engine import run
+    from rocmprobe.knowledge.layers import chosen_setting
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
 
@@ -162,7 +163,8 @@ def run_command(
         requested = run_options(options)
         if expected:
             requested = verification_options(requested, expected)
-        folder = run.begin(requested, out, derived_setting(expected), baseline).resolve()
+        verified = chosen_setting(expected, expected.recommended, "--verify") if expected else None
+        folder = run.begin(requested, out, verified, baseline).resolve()
     return _run_one(folder, workers, pytest_args, fail_on, expected, display)
 
 

@@ -29,7 +29,7 @@ from rocmprobe.judge.assessment import device_of, library
 from rocmprobe.judge.check_verdict import CheckEnd, CheckFacts
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import refuse_underived
+from rocmprobe.knowledge.layers import chosen_setting
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import Problem, parse_problem
@@ -249,10 +249,9 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
     A run chooses the environment variables of some settings. Take these variables from ``results``. Raise
     BadInput if ``results`` lack the variables, or if the setting is unknown.
     """
-    found = results.setting(name) if results else None
-    if found and found.derived:
-        refuse_underived(found, "check")
-        return found
+    chosen = chosen_setting(results, name, "check")
+    if chosen:
+        return chosen
     try:
         rows = settings_for(target.backend, f"{name},", torch)
     except BadInput as error:
