@@ -12,7 +12,7 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import exit_code_command, needs_linux
-from rocmprobe.judge.check_verdict import exit_code, make_verdict
+from rocmprobe.engine.check_verdict import exit_code, make_verdict
 from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json

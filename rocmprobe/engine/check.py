@@ -13,20 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
+import msgspec.structs
+
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.budgets import Budgets
+from rocmprobe.engine.check_verdict import Facts, Over
 from rocmprobe.engine.journal import NullJournal
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
 from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device, find_targets
-from rocmprobe.engine.watchdog import Facts, Over, Pipe
+from rocmprobe.engine.watchdog import Pipe
 from rocmprobe.judge.assessment import device_of, library
-from rocmprobe.judge.check_verdict import CheckEnd, CheckFacts
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import chosen_setting
@@ -57,7 +59,7 @@ class CheckOver(Exception):
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
-        self.end = CheckEnd(state, reason, text)
+        self.end = Over(state, reason, text)
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,15 @@ class CheckOptions:
 
 def probe(options: CheckOptions, pipe: Pipe) -> None:
     """Run the check and report its progress through ``pipe``."""
-    end = CheckEnd()
+    end = Over()
     try:
         _find_temporary_folder()
         _probe(options, pipe)
     except CheckOver as over:
         end = over.end
     except BadInput as error:
-        end = CheckEnd(usage=str(error))
-    pipe.write(Over(end))
+        end = Over(usage=str(error))
+    pipe.write(end)
 
 
 def _find_temporary_folder() -> None:
@@ -110,8 +112,8 @@ def _find_temporary_folder() -> None:
 def _probe(options: CheckOptions, pipe: Pipe) -> None:
     simulated = load_machine(options.simulate) if options.simulate else None
     path, results = _results(options, simulated)
-    facts = CheckFacts(simulated.name if simulated else None, str(path) if path else None)
-    pipe.write(Facts(facts))
+    facts = Facts(simulated.name if simulated else None, str(path) if path else None)
+    pipe.write(facts)
     if results and not simulated and library(results) == "MIOpen":
         _set_override(isa_override(results))
     machine = _machine(simulated)
@@ -120,18 +122,18 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         _require_same_chip(results, target)
     setting = setting_of(_name(options, results), target, machine.value("torch.version"), results)
     gpu = target.gpu
-    facts = replace(
+    facts = msgspec.structs.replace(
         facts, setting=setting.name, device=setting.device or target.device,
         gpu=gpu.name.value if gpu else None,
         native_isa=target.native_isa, effective_isa=target.effective_isa,
     )  # fmt: skip
-    pipe.write(Facts(facts))
+    pipe.write(facts)
     lease = None if simulated else _leased(target, setting)
     try:
         purpose = results.purpose if results else "training"
         cases = cases_of(target, setting, purpose, results)
         usual = {case.id: seconds for case, seconds in cases.items()}
-        pipe.write(Facts(replace(facts, usual=usual, guardian=guardian().pid)))
+        pipe.write(msgspec.structs.replace(facts, usual=usual, guardian=guardian().pid))
         budgets = Budgets(
             _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
             measure=0.1, tries=1,

@@ -2,7 +2,7 @@
 
 The watchdog forks the prober, which runs the session (``engine/check.py``) and can hang with the GPU. The
 watchdog itself reads files only in /proc, so nothing can block it. The prober sends the records of its
-journal, and two kinds of its own.
+journal, and the records ``Facts`` and ``Over``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Optional, Union
 
 import msgspec
 
-from rocmprobe.engine.journal import AnyRecord, Intent, Plan, Record, Settled, Waiting, Wedged, encode
-from rocmprobe.judge.check_verdict import CheckEnd, CheckFacts, CheckProgress
+from rocmprobe.engine.check_verdict import CheckProgress, Facts, Over
+from rocmprobe.engine.journal import AnyRecord, Record, encode
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.process.processes import bytes_read, descendants, kill_group, kill_same, runs, started
 from rocmprobe.text.reading import json_line
@@ -35,18 +35,6 @@ _GONE_AFTER = 0.5
 #: this program by exec, the time of the script counts, too.
 _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Facts(Record, frozen=True, tag="facts"):
-    """What the prober tests, as far as it is known."""
-
-    facts: CheckFacts
-
-
-class Over(Record, frozen=True, tag="over"):
-    """The last record of the prober."""
-
-    end: CheckEnd
 
 
 class Pipe:
@@ -76,15 +64,6 @@ class Watchdog:
         self._deadline = self._began + max(budget - RESERVE, budget / 2)
         self._prober = 0
         self._bytes_read = -1
-        self._handlers: Mapping[type[Record], Callable[[Any], None]] = {
-            Facts: self._on_facts,
-            Plan: self._on_plan,
-            Intent: self._on_intent,
-            Waiting: self._on_waiting,
-            Settled: self._on_outcome,
-            Wedged: self._on_wedged,
-            Over: self._on_over,
-        }
 
     def wait(self) -> CheckProgress:
         """Run the prober until it ends, the time is over, or a signal arrives."""
@@ -150,30 +129,7 @@ class Watchdog:
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 record: Record = msgspec.convert(json_line(line), Union[AnyRecord, Facts, Over])
-                handler = self._handlers.get(type(record))
-                if handler:
-                    handler(record)
-
-    def _on_facts(self, record: Facts) -> None:
-        self.progress.facts = record.facts
-
-    def _on_plan(self, record: Plan) -> None:
-        self.progress.planned += record.cases
-
-    def _on_intent(self, record: Intent) -> None:
-        self.progress.begin(record.case, time.monotonic())
-
-    def _on_waiting(self, record: Waiting) -> None:
-        self.progress.phase = record.phase
-
-    def _on_outcome(self, record: Settled) -> None:
-        self.progress.settle(record.outcome, time.monotonic())
-
-    def _on_wedged(self, record: Wedged) -> None:
-        self.progress.unkillable = True
-
-    def _on_over(self, record: Over) -> None:
-        self.progress.over, self.progress.ended = record.end, "over"
+                self.progress.add(record, time.monotonic())
 
     def _record_reads(self) -> None:
         """Update ``progress.last_read`` if a starting worker has read files since the last call."""
@@ -244,7 +200,7 @@ def _run(work: Callable[[Pipe], None], pipe: Pipe) -> None:
         work(pipe)
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
-        pipe.write(Over(CheckEnd("unknown", "internal", text, traceback=traceback.format_exc())))
+        pipe.write(Over("unknown", "internal", text, traceback=traceback.format_exc()))
 
 
 def _close_descriptors(kept: int) -> None:

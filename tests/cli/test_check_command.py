@@ -20,17 +20,17 @@ from runs import CHECKOUT, Started, cli, environment, machine_file, named_machin
 from stand_in_libraries import python_without_torch
 
 from rocmprobe.engine.check import cases_of, setting_of
-from rocmprobe.engine.lease import DeviceLease
-from rocmprobe.engine.targets import Device
-from rocmprobe.judge.check_verdict import (
+from rocmprobe.engine.check_verdict import (
     Checked,
-    CheckEnd,
-    CheckFacts,
     CheckProgress,
+    Facts,
+    Over,
     Verdict,
     exit_code,
     make_verdict,
 )
+from rocmprobe.engine.lease import DeviceLease
+from rocmprobe.engine.targets import Device
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.results_file import read_results, write_results
 
@@ -336,7 +336,7 @@ def test_inference_needs_no_gradient() -> None:
 
 # The verdict, from what was seen.
 
-FACTS = CheckFacts(setting="default", device="cuda:0", native_isa="gfx1010", gpu="RX 5700 XT")
+FACTS = Facts(setting="default", device="cuda:0", native_isa="gfx1010", gpu="RX 5700 XT")
 
 
 def answered(state: str = "pass", usual: float | None = None, **changes: Any) -> Checked:
@@ -356,10 +356,10 @@ STATES = {
     "ok": (verdict(answered()), 0),
     "problem": (verdict(answered("wrong")), 1),
     "wedged": (verdict(answered("hang"), unkillable=True), 4),
-    "nothing": (verdict(over=CheckEnd("nothing", "no-device", ".")), 3),
-    "busy": (verdict(over=CheckEnd("busy", "busy", ".")), 6),
+    "nothing": (verdict(over=Over("nothing", "no-device", ".")), 3),
+    "busy": (verdict(over=Over("busy", "busy", ".")), 6),
     "out of time": (verdict(ended="time", running=CONVOLUTION), 6),
-    "no torch": (verdict(over=CheckEnd("unknown", "no-torch", ".")), 6),
+    "no torch": (verdict(over=Over("unknown", "no-torch", ".")), 6),
     "own fault": (verdict(answered("probe-error")), 5),
     "died": (verdict(ended="died"), 5),
 }

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
 from rocmprobe import __version__
+from rocmprobe.engine.journal import Intent, Plan, Record, Settled, Waiting, Wedged
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Outcome
@@ -23,8 +24,7 @@ _READING, _READING_SHARE = 5.0, 0.25
 _MEMORY = ("oom-kill", "out-of-memory")
 
 
-@dataclass(frozen=True)
-class CheckFacts:
+class Facts(Record, frozen=True, tag="facts"):
     """What a check tests. ``results`` is the path of the results with the recommended setting.
 
     ``usual`` has the seconds of each case's first call in these results, keyed by case id. ``guardian`` is
@@ -38,13 +38,12 @@ class CheckFacts:
     gpu: Optional[str] = None
     native_isa: Optional[str] = None
     effective_isa: Optional[str] = None
-    usual: Mapping[str, Optional[float]] = field(default_factory=dict)
+    usual: Mapping[str, Optional[float]] = {}
     guardian: int = 0
 
 
-@dataclass(frozen=True)
-class CheckEnd:
-    """Why a check ended without a failed case. The fields are empty if all cases ran.
+class Over(Record, frozen=True, tag="over"):
+    """The last record of a check. The fields say why it ended without a failed case, if they are not empty.
 
     ``state`` and ``reason`` are as in ``Verdict``. ``usage`` is the message about wrong usage.
     """
@@ -79,27 +78,37 @@ class CheckProgress:
     starting worker last read a file.
     """
 
-    facts: CheckFacts = CheckFacts()
+    facts: Facts = field(default_factory=Facts)
     planned: list[str] = field(default_factory=list)
     checked: list[Checked] = field(default_factory=list)
     running: str = ""
     phase: str = ""
-    over: CheckEnd = CheckEnd()
+    over: Over = field(default_factory=Over)
     ended: str = ""
     unkillable: bool = False
     last_read: Optional[float] = None
     seconds: float = 0.0
     _began: float = 0.0
 
-    def begin(self, case_id: str, now: float) -> None:
-        """Begin a case. ``now`` is the monotonic time."""
-        self.running, self.phase, self._began = case_id, "", now
-
-    def settle(self, outcome: Outcome, now: float) -> None:
-        """Add the outcome of a case. ``now`` is the monotonic time."""
-        seconds = now - self._began if outcome.id == self.running else 0.0
-        self.checked.append(Checked(outcome, round(seconds, 3), now, self.facts.usual.get(outcome.id)))
-        self.running = ""
+    def add(self, record: Record, now: float) -> None:
+        """Add a record. ``now`` is the monotonic time."""
+        if isinstance(record, Facts):
+            self.facts = record
+        elif isinstance(record, Plan):
+            self.planned += record.cases
+        elif isinstance(record, Intent):
+            self.running, self.phase, self._began = record.case, "", now
+        elif isinstance(record, Waiting):
+            self.phase = record.phase
+        elif isinstance(record, Settled):
+            outcome = record.outcome
+            seconds = now - self._began if outcome.id == self.running else 0.0
+            self.checked.append(Checked(outcome, round(seconds, 3), now, self.facts.usual.get(outcome.id)))
+            self.running = ""
+        elif isinstance(record, Wedged):
+            self.unkillable = True
+        elif isinstance(record, Over):
+            self.over, self.ended = record, "over"
 
 
 @dataclass(frozen=True)
