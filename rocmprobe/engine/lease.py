@@ -73,14 +73,14 @@ class DeviceLease:
     """A lease of ``device`` (a name from ``lease_name``). ``run`` is the folder of the run."""
 
     def __init__(self, device: str, run: Path) -> None:
-        self._path = _path(device)
+        self._device = device
         self._run = run
         self._descriptor: Optional[int] = None
 
     def take(self, wait: bool = True) -> bool:
         """Acquire the lease. If ``wait`` is False, return False instead of waiting."""
         # Python makes the descriptor non-inheritable. A child would keep the lock after this process ends.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(_path(self._device), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         self._descriptor = descriptor
         for _ in range(_TRIES):
             if lock(descriptor):

@@ -8,10 +8,10 @@ from typing import Optional
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
-from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import causes
-from rocmprobe.model.results import Machine, Outcome
+from rocmprobe.model.results import Finding, Machine, Outcome
 from rocmprobe.text.log import of_text
 
 #: (cause, layer) keyed by ``Outcome.cause``. It is used if the evidence names nothing more specific.
@@ -109,3 +109,17 @@ def search_layer(run: Evidence) -> str:
 def rung_layer(run: Evidence, rung: str) -> str:
     """Return the software layer that is probably at fault if checks of the group ``rung`` fail."""
     return _RUNG_LAYERS[rung] if run.library == "MIOpen" else "torch-build"
+
+
+def failure(
+    run: Evidence,
+    name: str,
+    severity: str,
+    title: str,
+    outcomes: tuple[Outcome, ...],
+    advice: str,
+    layer: str = "",
+    cured: bool = False,
+) -> Finding:
+    """Return a finding about failed ``outcomes`` (see :func:`blamed`)."""
+    return Finding(name, severity, *blamed(run, outcomes, layer, cured), title, quoted(outcomes), advice)

@@ -180,7 +180,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path, kind: str) -
         path.mkdir()
         path.chmod(0o777)
     with pytest.raises(BadInput, match=rf"{path}: .*; remove it, or name"):
-        DeviceLease("cuda:0", tmp_path)
+        DeviceLease("cuda:0", tmp_path).take()
     ended = cli("run", "--device", "cpu", "--out", tmp_path / "out", env={"XDG_RUNTIME_DIR": str(tmp_path)})
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "out").exists()

@@ -5,10 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import (
-    failed,
-    quoted,
-)
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding, Results
 

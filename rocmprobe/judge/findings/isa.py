@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import (
-    failed,
-)
+from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.integrated_gpu import hiding
 from rocmprobe.judge.findings.torch_build import wheels

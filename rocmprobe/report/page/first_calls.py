@@ -9,7 +9,8 @@ from typing import Optional
 
 from markupsafe import Markup
 
-from rocmprobe.judge.findings.first_calls import CALLS, FirstCalls, StartUp, new_sizes, start_ups
+from rocmprobe.judge.findings.changing_sizes import CALLS, new_sizes
+from rocmprobe.judge.findings.first_calls import FirstCalls, StartUp, start_ups
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
