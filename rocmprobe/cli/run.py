@@ -279,7 +279,7 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
     from rocmprobe.judge.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
-    if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
+    if any(outcome.failure == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
     if results.recommendation and results.recommendation.verdict == "gpu-not-tested":
         return NOTHING

@@ -59,6 +59,6 @@ def _hurt(run: Evidence, gpu: Gpu) -> bool:
     return any(
         (outcome.native_isa, outcome.effective_isa) == isas
         and outcome.setting in settings
-        and outcome.cause != "torch-unusable"
+        and outcome.failure != "torch-unusable"
         for outcome in failed(run.outcomes)
     )
