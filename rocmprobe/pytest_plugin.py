@@ -45,7 +45,7 @@ _FULL = pytest.StashKey[str]()
 #: Results written at the end of the run, for a caller that runs pytest in the same process.
 RESULTS = pytest.StashKey[Results]()
 #: Fields of an outcome that become columns of pytest-html's table.
-_HTML_COLUMNS = ("state", "setting", "cause")
+_HTML_COLUMNS = ("state", "setting", "failure")
 
 
 def suites_folder() -> Path:

@@ -44,7 +44,7 @@ def test_what_fails_in_the_library_is_sent_to_pytorch():
 
     # What tells nothing of the library is no reason.
     assert failing([outcome("batch-norm", dtype="float64")], "training") == ()
-    assert failing([replace(outcome("rnn", "aborted"), cause="run-died")], "training") == ()
+    assert failing([replace(outcome("rnn", "aborted"), failure="run-died")], "training") == ()
     assert failing([outcome("rnn", "blocked")], "training") == ()
     assert failing([outcome("batch-norm")], "inference") == ()
     assert failing([outcome("batch-norm-eval")], "inference") == ("batch_norm",)

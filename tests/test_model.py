@@ -8,6 +8,7 @@ import math
 from importlib import resources
 
 import pytest
+import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import every_row
@@ -182,7 +183,7 @@ class TestFilesThatAreNoResults:
             == f"{path}: not a results file of rocmprobe; name the folder of a run, or its results.json"
         )
 
-    @every_row("version", [99, "1", [1], "x\n" * 999])
+    @every_row("version", [2, 99, "1", [1], "x\n" * 999])
     def test_another_version(self, tmp_path, version):
         path = tmp_path / "results.json"
         path.write_text(json.dumps({"schema_version": version, "rocmprobe": "9.9"}))

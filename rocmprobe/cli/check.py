@@ -12,7 +12,7 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import exit_code_command, needs_linux
-from rocmprobe.judge.check_verdict import exit_code, make_verdict
+from rocmprobe.engine.check_verdict import exit_code, make_verdict
 from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
@@ -53,19 +53,25 @@ def check_command(
     missing = needs_linux("check")
     if missing:
         raise BadInput(missing)
-    from rocmprobe.engine.watchdog import CheckOptions, Watchdog
+    from rocmprobe.engine.watchdog import Pipe, Watchdog
+
+    def work(pipe: Pipe) -> None:
+        # The watchdog's process must not wait for these imports.
+        from rocmprobe.engine.check import CheckOptions, probe
+
+        probe(CheckOptions(results, device, setting, simulate, budget), pipe)
 
     if not os.environ.get("PATH"):
         os.environ["PATH"] = _PATH
     os.environ.setdefault("HOME", "/")
     started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    watchdog = Watchdog(CheckOptions(results, device, setting, simulate, budget))
+    watchdog = Watchdog(work, budget)
     progress = watchdog.wait()
     if progress.ended != "signal":
         # End all processes first, because the verdict says if a process cannot be killed.
         watchdog.end()
-    if progress.over.get("usage"):
-        print_stderr(progress.over["usage"])
+    if progress.over.usage:
+        print_stderr(progress.over.usage)
         return USAGE
     verdict = make_verdict(progress, budget, started)
     code = exit_code(verdict)
@@ -75,8 +81,8 @@ def check_command(
     else:
         say(verdict.verdict)
     sys.stdout.flush()
-    if progress.over.get("traceback"):
-        print_stderr_lines(progress.over["traceback"].rstrip("\n"))
+    if progress.over.traceback:
+        print_stderr_lines(progress.over.traceback.rstrip("\n"))
     if progress.ended == "signal":
         watchdog.end()
     signal.setitimer(signal.ITIMER_REAL, 0)

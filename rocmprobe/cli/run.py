@@ -135,8 +135,9 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.verify import derived_setting, refuse, verification_options
+    from rocmprobe.cli.verify import refuse, verification_options
     from rocmprobe.engine import run
+    from rocmprobe.knowledge.layers import chosen_setting
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
 
@@ -162,7 +163,8 @@ def run_command(
         requested = run_options(options)
         if expected:
             requested = verification_options(requested, expected)
-        folder = run.begin(requested, out, derived_setting(expected), baseline).resolve()
+        verified = chosen_setting(expected, expected.recommended, "--verify") if expected else None
+        folder = run.begin(requested, out, verified, baseline).resolve()
     return _run_one(folder, workers, pytest_args, fail_on, expected, display)
 
 
@@ -277,7 +279,7 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
     from rocmprobe.judge.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
-    if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
+    if any(outcome.failure == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
     if results.recommendation and results.recommendation.verdict == "gpu-not-tested":
         return NOTHING

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.judge.evidence import Evidence
@@ -14,9 +13,8 @@ from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.model.options import RunOptions
-from rocmprobe.model.results import NATIVE, BadInput, Results, Setting
+from rocmprobe.model.results import NATIVE, BadInput, Results
 from rocmprobe.model.results_file import from_json
 
 #: Checks on which the recommendation does not depend: measurements, and layers that are reported separately.
@@ -69,20 +67,6 @@ def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> Non
             raise BadInput(
                 f"--verify: these results were made with {was}, but now there is {is_now}; change it back"
             )
-
-
-def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
-    """Return the recommended setting of ``expected`` if the setting is derived, else None.
-
-    A derived setting has variables or layers that a run chose.
-
-    Raise BadInput if the setting has variables or layers that rocmprobe never chooses.
-    """
-    found = expected.setting(expected.recommended) if expected else None
-    if found is None or not found.derived:
-        return None
-    refuse_underived(found, "--verify")
-    return found
 
 
 def verify(expected: Results, results: Results) -> tuple[bool, str]:

@@ -1,41 +1,42 @@
-"""The prober: the process of ``rocmprobe check`` that detects the machine and runs a few small cases.
+"""``rocmprobe check``: a session whose plan is a few small cases, and whose first failure ends it.
 
-Any step, even reading a file, can block forever. ``engine/watchdog.py`` then kills the prober.
+Any step, even reading a file, can block forever. ``engine/watchdog.py`` then kills this process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
-import msgspec
+import msgspec.structs
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.budgets import Budgets
+from rocmprobe.engine.check_verdict import Facts, Over
 from rocmprobe.engine.journal import NullJournal
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
 from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device, find_targets
-from rocmprobe.engine.watchdog import CheckOptions, Pipe
+from rocmprobe.engine.watchdog import Pipe
 from rocmprobe.judge.assessment import device_of, library
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import refuse_underived
+from rocmprobe.knowledge.layers import chosen_setting
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Machine, NothingToTest, Outcome, Results, Setting
-from rocmprobe.model.results_file import RECOMMENDED, read_results
+from rocmprobe.model.results_file import RECOMMENDED, read_results, results_file
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
@@ -58,21 +59,35 @@ class CheckOver(Exception):
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
-        self.state = state
-        self.reason = reason
+        self.end = Over(state, reason, text)
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Options of ``rocmprobe check``.
+
+    ``results`` is a file or folder, or None for the last complete run. If ``setting`` is "", use the
+    recommended setting or ``default``. ``budget`` is in seconds.
+    """
+
+    results: Optional[Path] = None
+    device: str = "auto"
+    setting: str = ""
+    simulate: str = ""
+    budget: float = 50.0
 
 
 def probe(options: CheckOptions, pipe: Pipe) -> None:
     """Run the check and report its progress through ``pipe``."""
+    end = Over()
     try:
         _find_temporary_folder()
         _probe(options, pipe)
     except CheckOver as over:
-        pipe.over(state=over.state, reason=over.reason, text=str(over))
+        end = over.end
     except BadInput as error:
-        pipe.over(usage=str(error))
-    else:
-        pipe.over()
+        end = Over(usage=str(error))
+    pipe.write(end)
 
 
 def _find_temporary_folder() -> None:
@@ -97,7 +112,8 @@ def _find_temporary_folder() -> None:
 def _probe(options: CheckOptions, pipe: Pipe) -> None:
     simulated = load_machine(options.simulate) if options.simulate else None
     path, results = _results(options, simulated)
-    pipe.facts(simulated=simulated.name if simulated else None, results=str(path) if path else None)
+    facts = Facts(simulated.name if simulated else None, str(path) if path else None)
+    pipe.write(facts)
     if results and not simulated and library(results) == "MIOpen":
         _set_override(isa_override(results))
     machine = _machine(simulated)
@@ -106,26 +122,28 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         _require_same_chip(results, target)
     setting = setting_of(_name(options, results), target, machine.value("torch.version"), results)
     gpu = target.gpu
-    pipe.facts(
-        setting=setting.name, device=setting.device or target.device, gpu=gpu.name.value if gpu else None,
+    facts = msgspec.structs.replace(
+        facts, setting=setting.name, device=setting.device or target.device,
+        gpu=gpu.name.value if gpu else None,
         native_isa=target.native_isa, effective_isa=target.effective_isa,
     )  # fmt: skip
+    pipe.write(facts)
     lease = None if simulated else _leased(target, setting)
     try:
         purpose = results.purpose if results else "training"
         cases = cases_of(target, setting, purpose, results)
-        pipe.facts(usual={case.id: usual for case, usual in cases.items()}, guardian=guardian().pid)
+        usual = {case.id: seconds for case, seconds in cases.items()}
+        pipe.write(msgspec.structs.replace(facts, usual=usual, guardian=guardian().pid))
         budgets = Budgets(
             _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
             measure=0.1, tries=1,
         )  # fmt: skip
-        journal = NullJournal(lambda record: pipe.write(msgspec.to_builtins(record)))
         setup = Setup(
             RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
             {target.device: (setting,)}, budgets, spawn=True,
-            simulated=dataclasses.replace(simulated, fresh=False) if simulated else None,
+            simulated=replace(simulated, fresh=False) if simulated else None,
         )  # fmt: skip
-        session = Session(setup, journal)
+        session = Session(setup, NullJournal(pipe.write))
         try:
             session.plan(tuple(cases))
             # The first failure is the verdict. Later cases would only cost time.
@@ -152,7 +170,7 @@ def _results(
         except (BadInput, OSError):
             # The user did not name this file, so it can be absent or invalid.
             return None, None
-    path = options.results / "results.json" if options.results.is_dir() else options.results
+    path = results_file(options.results)
     results = read_results(path)
     if results.simulated != (simulated.name if simulated else None):
         of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
@@ -233,10 +251,9 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
     A run chooses the environment variables of some settings. Take these variables from ``results``. Raise
     BadInput if ``results`` lack the variables, or if the setting is unknown.
     """
-    found = results.setting(name) if results else None
-    if found and found.derived:
-        refuse_underived(found, "check")
-        return found
+    chosen = chosen_setting(results, name, "check")
+    if chosen:
+        return chosen
     try:
         rows = settings_for(target.backend, f"{name},", torch)
     except BadInput as error:

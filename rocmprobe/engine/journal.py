@@ -191,8 +191,14 @@ class End(Record, frozen=True, tag="end"):
         state.finished = self.at
 
 
-_AnyRecord = Union[Run, Against, Plan, Intent, Waiting, Settled, Ended, Derived, Wedged, Resumed, Retry, End]
+AnyRecord = Union[Run, Against, Plan, Intent, Waiting, Settled, Ended, Derived, Wedged, Resumed, Retry, End]
 _R = TypeVar("_R", bound=Record)
+
+
+def encode(record: Record) -> bytes:
+    """Return a record as a line of JSON."""
+    # msgspec's own encoder fails on half a surrogate pair, which a file's name can contain.
+    return json.dumps(msgspec.to_builtins(record)).encode() + b"\n"
 
 
 class CannotWrite(OSError):
@@ -273,19 +279,19 @@ class Journal(BaseJournal):
         if self._redact:
             record = redacted(record)
         try:
-            self._write(json.dumps(msgspec.to_builtins(record)))
+            self._write(encode(record))
         except OSError as error:
             raise CannotWrite(error.errno, error.strerror, str(self.path)) from error
         record.update(self.state)
         return record
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: bytes) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size
             # Start a new line if another process was killed in the middle of a line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
-            data = ("\n" * bool(torn) + line + "\n").encode()
+            data = b"\n" * bool(torn) + line
             while data:
                 data = data[os.write(descriptor, data) :]
             os.fsync(descriptor)
@@ -373,6 +379,6 @@ def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
         data: Any = reading.json_line(line)
         if data is not None:
             try:
-                yield from_json(cast("type[Record]", _AnyRecord), data, "record")
+                yield from_json(cast("type[Record]", AnyRecord), data, "record")
             except BadInput as error:
                 raise BadInput(f"{path}: {error}; {DAMAGED}") from error

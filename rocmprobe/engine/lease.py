@@ -1,6 +1,7 @@
 """Leases of devices: only one process at a time uses a device, across all runs of a user.
 
 A lease is a lock on a file in the user's runtime folder. The kernel releases the lock when the process ends.
+The package ``filelock`` polls, so a waiting run would starve beside a run that takes a lease for each case.
 """
 
 from __future__ import annotations
@@ -17,17 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
 
-from filelock import FileLock, Timeout
-
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
 from rocmprobe.model.results import BadInput, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.reading import read_json
 
-#: Seconds until a lease counts as held by another process. ``holder`` tries to lock the file for a moment.
-_BRIEF = 0.2
-
+#: A lease is taken if one of several tries succeeds, because ``holder`` also locks the file for a moment.
+_TRIES, _PAUSE = 3, 0.02
 _REMEDY = "remove it, or name a folder of your own in XDG_RUNTIME_DIR"
 
 
@@ -43,14 +41,30 @@ class Holder:
     since: float
 
 
+def lock(descriptor: int, wait: bool = False) -> bool:
+    """Lock an open file. Return False if another process has locked the file and ``wait`` is False."""
+    # Imported late, because Windows has no fcntl. There, this package only reads the results of runs.
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        # If the file system does not support locks, the run continues without them.
+        return True
+    return True
+
+
 def holder(device: str) -> Optional[Holder]:
     """Return the process that holds the lease of ``device``, or None."""
-    with contextlib.suppress(Timeout), FileLock(_path(device, "lock")).acquire(timeout=0):
-        return None
     try:
-        found: Holder = from_json(Holder, read_json(_path(device, "json"), ""))
+        with _path(device).open("rb") as stream:
+            if lock(stream.fileno()):
+                return None
+        found: Holder = from_json(Holder, read_json(_path(device), ""))
     except (OSError, BadInput):
-        # The file is being written.
+        # No process has had the lease, or the file is being written.
         return None
     return found
 
@@ -61,22 +75,32 @@ class DeviceLease:
     def __init__(self, device: str, run: Path) -> None:
         self._device = device
         self._run = run
-        self._lock = FileLock(_path(device, "lock"))
+        self._descriptor: Optional[int] = None
 
     def take(self, wait: bool = True) -> bool:
         """Acquire the lease. If ``wait`` is False, return False instead of waiting."""
-        try:
-            self._lock.acquire(timeout=-1 if wait else _BRIEF)
-        except Timeout:
-            return False
+        # Python makes the descriptor non-inheritable. A child would keep the lock after this process ends.
+        descriptor = os.open(_path(self._device), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        self._descriptor = descriptor
+        for _ in range(_TRIES):
+            if lock(descriptor):
+                break
+            time.sleep(_PAUSE)
+        else:
+            if not wait or not lock(descriptor, wait=True):
+                self.release()
+                return False
         # The holder is only information, so a full disk must not stop the run.
         with contextlib.suppress(OSError):
-            own = asdict(Holder(os.getpid(), str(self._run), time.time()))
-            _path(self._device, "json").write_text(json.dumps(own), "utf-8")
+            own = Holder(os.getpid(), str(self._run), time.time())
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
         return True
 
     def release(self) -> None:
-        self._lock.release()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> str:
@@ -93,8 +117,8 @@ def lease_name(target: Device) -> str:
     return f"GPU {address}" if address else target.device
 
 
-def _path(device: str, suffix: str) -> Path:
-    return folder() / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.{suffix}"
+def _path(device: str) -> Path:
+    return folder() / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.lease"
 
 
 def folder() -> Path:

@@ -28,6 +28,7 @@ from rocmprobe.engine.journal import (
     run_of,
 )
 from rocmprobe.engine.lease import folder as lease_folder
+from rocmprobe.engine.lease import lock
 from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.targets import Device, find_targets
@@ -157,32 +158,20 @@ def resume(folder: Path, retry_aborted: bool) -> None:
 
 def _lock_until_exit(path: Path) -> bool:
     """Lock a file until this process ends. Return False if another process has locked the file."""
-    # Imported late, because Windows has no fcntl. The package filelock would empty the file.
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return False
-    except OSError:
-        # If the file system does not support locks, the run continues without them.
-        pass
-    return True
+    return lock(os.open(path, os.O_RDWR))
 
 
 def _settle(journal: RunJournal, retry_aborted: bool) -> None:
     """Record the resumption. Cases that were running get the outcome ``aborted``, or are retried."""
     targets = {target.device: target for target in journal.run.targets}
-    cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
+    failure, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append(Retry(case.id))
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
-            aborted = without_trial(case, targets[case.device], "aborted", cause, reason)
+            aborted = without_trial(case, targets[case.device], "aborted", failure, reason)
             journal.outcome(aborted)
     journal.append(Resumed(now(), _boot()))
 

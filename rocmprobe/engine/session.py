@@ -65,12 +65,12 @@ class Session:
             ("hang", self.setup.budgets.hangs, "many-hangs"),
             ("crash", self.setup.budgets.crashes, "many-crashes"),
         )
-        for state, limit, cause in limits:
+        for state, limit, failure in limits:
             if self.journal.count(state, case) >= limit:
                 message = (
                     f"{limit:g} tests under {case.setting} ended in a {state}; its other tests did not run"
                 )
-                return self._blocked(case, message, cause)
+                return self._blocked(case, message, failure)
         if setting.solver and self._hanging_solvers(case):
             return self._blocked(
                 case, "solvers hung when run alone; the other solvers did not run", "many-hangs"
@@ -112,7 +112,7 @@ class Session:
             return None
         for gate in gates:
             if gate.state == "blocked":
-                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
+                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.failure)
             if not gate.works:
                 return self._without_trial(case, "skipped", None, f"{gate.id} is {gate.state}")
         return self._without_trial(
@@ -201,8 +201,8 @@ class Session:
             target = self.setup.target(case)
             return without_trial(case, target, "probe-error", None, lines[-1], *lines[-12:])
 
-    def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
-        return self._without_trial(case, "blocked", cause, reason)
+    def _blocked(self, case: Case, reason: str, failure: Optional[str]) -> Outcome:
+        return self._without_trial(case, "blocked", failure, reason)
 
-    def _without_trial(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
-        return without_trial(case, self.setup.target(case), state, cause, reason)
+    def _without_trial(self, case: Case, state: str, failure: Optional[str], reason: str) -> Outcome:
+        return without_trial(case, self.setup.target(case), state, failure, reason)

@@ -1,25 +1,26 @@
-"""The watchdog of ``rocmprobe check``: the process that enforces the time limit.
+"""The watchdog of a session with a time limit, i.e. of ``rocmprobe check``.
 
-The watchdog forks the prober (``engine/check.py``), which can hang with the GPU. The watchdog itself reads
-files only in /proc, so nothing can block it.
+The watchdog forks the prober, which runs the session (``engine/check.py``) and can hang with the GPU. The
+watchdog itself reads files only in /proc, so nothing can block it. The prober sends the records of its
+journal, and the records ``Facts`` and ``Over``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
-from rocmprobe.judge.check_verdict import CheckProgress
+import msgspec
+
+from rocmprobe.engine.check_verdict import CheckProgress, Facts, Over
+from rocmprobe.engine.journal import AnyRecord, Record, encode
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.process.processes import bytes_read, descendants, kill_group, kill_same, runs, started
 from rocmprobe.text.reading import json_line
@@ -36,39 +37,16 @@ _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(frozen=True)
-class CheckOptions:
-    """Options of ``rocmprobe check``.
-
-    ``results`` is a file or folder, or None for the last complete run. If ``setting`` is "", use the
-    recommended setting or ``default``. ``budget`` is in seconds.
-    """
-
-    results: Optional[Path] = None
-    device: str = "auto"
-    setting: str = ""
-    simulate: str = ""
-    budget: float = 50.0
-
-
 class Pipe:
     """The prober's end of the pipe to the watchdog."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        data = json.dumps(record).encode() + b"\n"
+    def write(self, record: Record) -> None:
+        data = encode(record)
         while data:
             data = data[os.write(self._descriptor, data) :]
-
-    def facts(self, **content: Any) -> None:
-        """Write facts about the check, e.g. the setting and the device."""
-        self.write({"record": "facts", **content})
-
-    def over(self, **content: Any) -> None:
-        """Write the last record."""
-        self.write({"record": "over", **content})
 
 
 class _Ended(BaseException):
@@ -76,12 +54,12 @@ class _Ended(BaseException):
 
 
 class Watchdog:
-    """Supervisor that enforces the time limit of one check."""
+    """Supervisor that runs ``work`` in a prober and kills the prober after ``budget`` seconds."""
 
-    def __init__(self, options: CheckOptions) -> None:
-        budget = options.budget
+    def __init__(self, work: Callable[[Pipe], None], budget: float) -> None:
         self.progress = CheckProgress()
-        self._options = options
+        self._work = work
+        self._budget = budget
         self._began = _began(budget)
         self._deadline = self._began + max(budget - RESERVE, budget / 2)
         self._prober = 0
@@ -92,7 +70,7 @@ class Watchdog:
         readable, writable = os.pipe()
         try:
             _take_signals()
-            self._prober = _forked(self._options, writable)
+            self._prober = _forked(self._work, writable)
             os.close(writable)
             writable = -1
             self._listen(readable)
@@ -114,16 +92,12 @@ class Watchdog:
     def limit(self, over: float, code: int) -> None:
         """Make this process exit with ``code`` once it has exceeded the budget by ``over`` seconds."""
         signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
-        left = self._began + self._options.budget + over - time.monotonic()
+        left = self._began + self._budget + over - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, max(0.01, left))
-
-    @property
-    def _guardian(self) -> int:
-        return int(self.progress.facts.get("guardian") or 0)
 
     def _end(self) -> None:
         below = descendants(self._prober)
-        guardian = {pid: start for pid, start in below.items() if pid == self._guardian}
+        guardian = {pid: start for pid, start in below.items() if pid == self.progress.facts.guardian}
         left = {pid: start for pid, start in below.items() if pid not in guardian}
         for pid in left:
             # Kill the workers' groups, because a process whose parent has ended is no longer a descendant.
@@ -153,16 +127,18 @@ class Watchdog:
             if not data:
                 self.progress.ended = "died"
             *lines, buffer = (buffer + data).split(b"\n")
-            for record in map(json_line, lines):
-                if isinstance(record, dict):
-                    self.progress.add(record, time.monotonic())
+            for line in lines:
+                record: Record = msgspec.convert(json_line(line), Union[AnyRecord, Facts, Over])
+                self.progress.add(record, time.monotonic())
 
     def _record_reads(self) -> None:
         """Update ``progress.last_read`` if a starting worker has read files since the last call."""
-        if not self.progress.running or self.progress.answers:
+        if not self.progress.running or self.progress.checked:
             return
         # An import from a slow disk uses little CPU time, but is not a hang.
-        read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
+        read = sum(
+            bytes_read(pid) for pid in descendants(self._prober) if pid != self.progress.facts.guardian
+        )
         # Only an increase shows that a file was read. The sum decreases when a process ends.
         if 0 <= self._bytes_read < read:
             self.progress.last_read = time.monotonic()
@@ -201,7 +177,7 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _forked(options: CheckOptions, writable: int) -> int:
+def _forked(work: Callable[[Pipe], None], writable: int) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -213,20 +189,18 @@ def _forked(options: CheckOptions, writable: int) -> int:
         os.setsid()
         die_with_parent(parent)
         _close_descriptors(writable)
-        _probe(options, Pipe(writable))
+        _run(work, Pipe(writable))
         code = 0
     finally:
         os._exit(code)
 
 
-def _probe(options: CheckOptions, pipe: Pipe) -> None:
+def _run(work: Callable[[Pipe], None], pipe: Pipe) -> None:
     try:
-        from rocmprobe.engine.check import probe
-
-        probe(options, pipe)
+        work(pipe)
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
-        pipe.over(state="unknown", reason="internal", text=text, traceback=traceback.format_exc())
+        pipe.write(Over("unknown", "internal", text, traceback=traceback.format_exc()))
 
 
 def _close_descriptors(kept: int) -> None:

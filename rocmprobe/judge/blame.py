@@ -8,16 +8,16 @@ from typing import Optional
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
-from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import causes
-from rocmprobe.model.results import Machine, Outcome
+from rocmprobe.model.results import Finding, Machine, Outcome
 from rocmprobe.text.log import of_text
 
-#: (cause, layer) keyed by ``Outcome.cause``. It is used if the evidence names nothing more specific.
+#: (cause, layer) keyed by ``Outcome.failure``. It is used if the evidence names nothing more specific.
 #: "oom-kill" means that the main memory was full. data/causes.toml has no cause for full main memory, only
 #: the layer "oom".
-_BY_CAUSE = {
+_BY_FAILURE = {
     "out-of-memory": ("vram-oom", "oom"),
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
@@ -83,8 +83,8 @@ def blamed(
     named = signature(run, outcomes)
     if named:
         return named[0], named[1] or layer
-    kinds = {outcome.cause for outcome in outcomes}
-    for cause, known in _BY_CAUSE.items():
+    kinds = {outcome.failure for outcome in outcomes}
+    for cause, known in _BY_FAILURE.items():
         if kinds == {cause}:
             return known
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
@@ -98,7 +98,7 @@ def library_layer(run: Evidence, outcomes: tuple[Outcome, ...]) -> str:
     """Return the vendor library's failing layer: "miopen-find", "miopen-exec", "cudnn" or "onednn"."""
     if run.library != "MIOpen":
         return run.library.lower()
-    return "miopen-find" if outcomes and outcomes[0].cause == "miopen-status" else "miopen-exec"
+    return "miopen-find" if outcomes and outcomes[0].failure == "miopen-status" else "miopen-exec"
 
 
 def search_layer(run: Evidence) -> str:
@@ -109,3 +109,17 @@ def search_layer(run: Evidence) -> str:
 def rung_layer(run: Evidence, rung: str) -> str:
     """Return the software layer that is probably at fault if checks of the group ``rung`` fail."""
     return _RUNG_LAYERS[rung] if run.library == "MIOpen" else "torch-build"
+
+
+def failure(
+    run: Evidence,
+    name: str,
+    severity: str,
+    title: str,
+    outcomes: tuple[Outcome, ...],
+    advice: str,
+    layer: str = "",
+    cured: bool = False,
+) -> Finding:
+    """Return a finding about failed ``outcomes`` (see :func:`blamed`)."""
+    return Finding(name, severity, *blamed(run, outcomes, layer, cured), title, quoted(outcomes), advice)

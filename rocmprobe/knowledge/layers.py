@@ -6,12 +6,13 @@ Under ``by-layer``, PyTorch's own kernels compute the layers that fail in the ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import LibraryLayer
 from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import DerivedSetting, are_switches, is_switch
-from rocmprobe.model.results import BadInput, Outcome, Setting
+from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 
 LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
     layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
@@ -110,15 +111,19 @@ def refuse_foreign(setting: Setting, where: str) -> None:
             raise BadInput(f"{where}: settings: {name!r} is not a {what} of any setting; run again")
 
 
-def refuse_underived(setting: Setting, where: str) -> None:
-    """Raise BadInput if rocmprobe cannot have computed ``setting``.
+def chosen_setting(results: Optional[Results], name: Optional[str], where: str) -> Optional[Setting]:
+    """Return the setting ``name`` from ``results`` if a run chose its variables or layers, else None.
 
-    A ``by-layer`` setting can only have flags, variables and layers of known settings. Other computed
-    settings can only switch solvers off.
+    Raise BadInput if rocmprobe cannot have chosen them. A ``by-layer`` setting can only have flags, variables
+    and layers of known settings. Other chosen settings can only switch solvers off.
     """
+    setting = results.setting(name) if results else None
+    if setting is None or not setting.derived:
+        return None
     if setting.by_layer:
         refuse_foreign(setting, where)
     elif not setting.env or not are_switches(setting.env):
         raise BadInput(
             f"{where}: in these results, {setting.name} is not a set of solver switches; run again"
         )
+    return setting

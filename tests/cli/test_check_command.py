@@ -20,10 +20,18 @@ from runs import CHECKOUT, Started, cli, environment, machine_file, named_machin
 from stand_in_libraries import python_without_torch
 
 from rocmprobe.engine.check import cases_of, setting_of
+from rocmprobe.engine.check_verdict import (
+    Checked,
+    CheckProgress,
+    Facts,
+    Over,
+    Verdict,
+    exit_code,
+    make_verdict,
+)
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
-from rocmprobe.judge.check_verdict import CheckProgress, Verdict, exit_code, make_verdict
-from rocmprobe.model.results import Results
+from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.results_file import read_results, write_results
 
 KEYS = {
@@ -327,21 +335,19 @@ def test_inference_needs_no_gradient() -> None:
 
 # The verdict, from what was seen.
 
-FACTS = {"setting": "default", "device": "cuda:0", "native_isa": "gfx1010", "gpu": "RX 5700 XT"}
+FACTS = Facts(setting="default", device="cuda:0", native_isa="gfx1010", gpu="RX 5700 XT")
 
 
-def answered(state: str = "pass", **changes: Any) -> dict[str, Any]:
-    return {
-        "id": CONVOLUTION, "check": "convolution", "dtype": "float32", "direction": "fwd",
-        "state": state, "seconds": 20.0, "phase": "first-call", "activity": "idle", "cause": None,
-        "evidence": ["no answer"], "usual": None, "ended": 40.0, **changes,
-    }  # fmt: skip
+def answered(state: str = "pass", usual: float | None = None, **changes: Any) -> Checked:
+    outcome = Outcome(
+        CONVOLUTION, "cuda:0", "torch", "default", "convolution", "conv", state, direction="fwd",
+        phase="first-call", activity="idle", evidence=("no answer",),
+    )  # fmt: skip
+    return Checked(replace(outcome, **changes), 20.0, 40.0, usual)
 
 
-def verdict(*answers: dict[str, Any], ended: str = "over", **changes: Any) -> Verdict:
-    progress = CheckProgress(
-        facts=dict(FACTS), planned=[CONVOLUTION], answers=list(answers), ended=ended, **changes
-    )
+def verdict(*checked: Checked, ended: str = "over", **changes: Any) -> Verdict:
+    progress = CheckProgress(FACTS, [CONVOLUTION], list(checked), ended=ended, **changes)
     return make_verdict(progress, 50.0, "2026-01-01T00:00:00Z")
 
 
@@ -349,10 +355,10 @@ STATES = {
     "ok": (verdict(answered()), 0),
     "problem": (verdict(answered("wrong")), 1),
     "wedged": (verdict(answered("hang"), unkillable=True), 4),
-    "nothing": (verdict(over={"state": "nothing", "reason": "no-device", "text": "."}), 3),
-    "busy": (verdict(over={"state": "busy", "reason": "busy", "text": "."}), 6),
+    "nothing": (verdict(over=Over("nothing", "no-device", ".")), 3),
+    "busy": (verdict(over=Over("busy", "busy", ".")), 6),
     "out of time": (verdict(ended="time", running=CONVOLUTION), 6),
-    "no torch": (verdict(over={"state": "unknown", "reason": "no-torch", "text": "."}), 6),
+    "no torch": (verdict(over=Over("unknown", "no-torch", ".")), 6),
     "own fault": (verdict(answered("probe-error")), 5),
     "died": (verdict(ended="died"), 5),
 }
@@ -388,7 +394,7 @@ def test_the_exit_code_of_each_state(case: str) -> None:
     ],
 )
 def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
-    answer: dict[str, Any], moved: float | None, state: str
+    answer: Checked, moved: float | None, state: str
 ) -> None:
     given = verdict(answer, last_read=moved)
     assert (given.state, given.reason) == (state, "hang" if state == "problem" else "time")
@@ -396,7 +402,7 @@ def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
 
 @pytest.mark.parametrize(("state", "cause"), [("crash", "oom-kill"), ("error", "out-of-memory")])
 def test_memory_that_others_have_is_no_problem_of_the_machine(state: str, cause: str) -> None:
-    given = verdict(answered(state, cause=cause))
+    given = verdict(answered(state, failure=cause))
     assert (given.state, given.reason, exit_code(given)) == ("unknown", "error", 6)
 
 
@@ -406,7 +412,7 @@ def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
 
 
 def test_the_line_is_short_ascii_and_harmless() -> None:
-    given = verdict(answered("error", evidence=["\x1b[31mfünf\n##[error]" + "x" * 5000]))
+    given = verdict(answered("error", evidence=("\x1b[31mfünf\n##[error]" + "x" * 5000,)))
     assert given.verdict.startswith(
         "problem: error in convolution fwd float32, default on gfx1010 (cuda:0): "
     )

@@ -72,6 +72,23 @@ def test_one_process_at_a_time_has_a_device_and_others_wait(tmp_path: Path) -> N
     two.release()
 
 
+def test_processes_that_take_a_device_again_and_again_take_turns(tmp_path: Path) -> None:
+    """The kernel wakes who waits. A process that polls would hardly ever find the device free."""
+    program = (
+        "import sys, time; from pathlib import Path; from rocmprobe.engine.lease import DeviceLease\n"
+        "over, taken = time.monotonic() + 3, 0\n"
+        "while time.monotonic() < over:\n"
+        "    lease = DeviceLease('cuda:0', Path('x'))\n"
+        "    lease.take()\n"
+        "    time.sleep(0.1)\n"
+        "    lease.release()\n"
+        "    taken += 1\n"
+        "print(taken)\n"
+    )
+    pair = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
+    assert min(int(each.communicate(timeout=60)[0]) for each in pair) >= 5
+
+
 def test_a_lease_ends_with_a_killed_holder(tmp_path: Path) -> None:
     first = Holding(tmp_path, "first")
     assert first.has_it()
@@ -129,7 +146,7 @@ def test_a_note_without_a_lock_is_not_taken_for_a_holder(tmp_path: Path) -> None
     lease.take()
     assert held() == (os.getpid(), str(tmp_path))
     lease.release()
-    assert list(tmp_path.glob("rocmprobe-locks-*/*.json"))
+    assert list(tmp_path.glob("rocmprobe-locks-*/*.lease"))
     assert held() is None
 
 
@@ -163,7 +180,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path, kind: str) -
         path.mkdir()
         path.chmod(0o777)
     with pytest.raises(BadInput, match=rf"{path}: .*; remove it, or name"):
-        DeviceLease("cuda:0", tmp_path)
+        DeviceLease("cuda:0", tmp_path).take()
     ended = cli("run", "--device", "cpu", "--out", tmp_path / "out", env={"XDG_RUNTIME_DIR": str(tmp_path)})
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "out").exists()
@@ -173,7 +190,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path, kind: str) -
 def test_a_torn_note_of_a_holder_is_passed_over(tmp_path: Path, text: str) -> None:
     lease = DeviceLease("cuda:0", tmp_path)
     lease.take()
-    (note,) = tmp_path.glob("rocmprobe-locks-*/*.json")
+    (note,) = tmp_path.glob("rocmprobe-locks-*/*.lease")
     note.write_bytes(text.encode("latin-1"))
     assert holder("cuda:0") is None
     lease.release()

@@ -10,7 +10,7 @@ import synthetic
 from rows import every_row
 from synthetic import diagnose, recommend
 
-from rocmprobe.judge.findings.first_calls import NewSizes, new_sizes
+from rocmprobe.judge.findings.changing_sizes import NewSizes, new_sizes
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html
 from rocmprobe.report.page.first_calls import changing_sizes

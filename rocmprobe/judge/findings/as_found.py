@@ -4,50 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import (
-    AS_FOUND,
-    case_key,
-    failed,
-    quoted,
-)
-from rocmprobe.judge.blame import blamed
+from rocmprobe.judge.assessment import AS_FOUND, case_key, failed
+from rocmprobe.judge.blame import failure
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding, Outcome
 
 
-def as_found(run: Evidence) -> Iterator[Finding]:
-    broken = _failed_alone(run, AS_FOUND, "default")
-    cured = _failed_alone(run, "default", AS_FOUND)
-    if cured:
-        cause, layer = blamed(run, cured)
-        yield Finding(
-            "only-as-found",
-            "warning",
-            cause,
-            layer,
-            f"{len(cured)} test(s) pass only in your own environment and fail in a clean one",
-            quoted(cured),
+def only_as_found(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if tests pass only in the user's own environment."""
+    if cured := _failed_alone(run, "default", AS_FOUND):
+        title = f"{len(cured)} test(s) pass only in your own environment and fail in a clean one"
+        advice = (
             "They pass because of a variable that `rocmprobe detect` lists, or because of entries in the "
             "library's databases and caches (MIOpen: ~/.config/miopen and ~/.cache/miopen). Keep a copy of "
-            "both: the tests fail without them, or after an update of the library.",
+            "both: the tests fail without them, or after an update of the library."
         )
-    if broken:
-        cause, layer = blamed(run, broken, "user-env")
-        yield Finding(
-            AS_FOUND,
-            "error",
-            cause,
-            layer,
-            f"{len(broken)} test(s) fail in your own environment and pass in a clean one",
-            quoted(broken),
+        yield failure(run, "only-as-found", "warning", title, cured, advice)
+
+
+def as_found(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if tests fail only in the user's own environment."""
+    if broken := _failed_alone(run, AS_FOUND, "default"):
+        title = f"{len(broken)} test(s) fail in your own environment and pass in a clean one"
+        advice = (
             "Move the library's databases and caches away (MIOpen: `mv ~/.config/miopen "
             "~/.config/miopen.old; mv ~/.cache/miopen ~/.cache/miopen.old`), and unset the variables that "
-            "`rocmprobe detect` lists. Until then `rocmprobe exec` gives programs clean databases.",
+            "`rocmprobe detect` lists. Until then `rocmprobe exec` gives programs clean databases."
         )
+        yield failure(run, AS_FOUND, "error", title, broken, advice, "user-env")
 
 
 def _failed_alone(run: Evidence, setting: str, other: str) -> tuple[Outcome, ...]:
-    passed = {case_key(each) for each in run.outcomes if each.setting == other and each.works}
-    return tuple(
-        each for each in failed(run.outcomes) if each.setting == setting and case_key(each) in passed
-    )
+    passed = {case_key(each) for each in run.under.get(other, ()) if each.works}
+    return failed(each for each in run.under.get(setting, ()) if case_key(each) in passed)

@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import (
-    MEASUREMENTS,
-    concerns_convolution,
-    failed,
-    quoted,
-)
-from rocmprobe.judge.blame import blamed, rung_layer
+from rocmprobe.judge.assessment import MEASUREMENTS, concerns_convolution, failed
+from rocmprobe.judge.blame import failure, rung_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding
 
+_CHECKS = (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
+
 
 def bypass(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if convolutions in the bypass fail."""
     names = {setting.name for setting in run.settings if setting.bypass}
-    broken = tuple(
-        outcome
-        for outcome in failed(run.outcomes)
-        if outcome.setting in names
-        and outcome.check in (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
-        and concerns_convolution(outcome)
-    )
+    mine = (each for each in run.outcomes if each.setting in names and each.check in _CHECKS)
+    broken = failed(filter(concerns_convolution, mine))
     if not broken:
         return
-    gemm = failed(run.of("gemm"))
-    cause, layer = blamed(run, broken, rung_layer(run, "gemm") if gemm else "rocmprobe")
-    if gemm:
+    title = f"The bypass fails in {len(broken)} test(s)"
+    if failed(run.of("gemm")):
         advice = "The bypass uses GEMM, which fails too. Fix GEMM first."
-    elif layer == "rocmprobe":
+        yield failure(run, "bypass", "error", title, broken, advice, rung_layer(run, "gemm"))
+        return
+    advice = "The evidence names a fault below the bypass. Fix this fault first."
+    found = failure(run, "bypass", "error", title, broken, advice, "rocmprobe")
+    if found.layer == "rocmprobe":
         advice = (
             "The bypass uses GEMM, which is not known to fail. Please report this possible bug in rocmprobe."
         )
-    else:
-        advice = "The evidence names a fault below the bypass. Fix this fault first."
-    yield Finding(
-        "bypass",
-        "error",
-        cause,
-        layer,
-        f"The bypass fails in {len(broken)} test(s)",
-        quoted(broken),
-        advice,
-    )
+    yield replace(found, advice=advice)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rocmprobe.judge.assessment import (
     Assessment,
+    case_key,
     convolutions_pass,
     failed,
     failed_convolutions,
-    in_matrix,
     quoted,
 )
-from rocmprobe.judge.blame import blamed, rung_layer
+from rocmprobe.judge.blame import blamed, failure, rung_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.model.problems import SHORT_DTYPES
@@ -24,47 +25,48 @@ def native_convolution(run: Evidence) -> Iterator[Finding]:
 
     If float32 was not tested, use the first tested dtype.
     """
-    for dtype in run.dtypes[:1]:
-        settings = run.vendor_library_assessments(dtype)
-        default = next((each for each in settings if each.setting.name == "default"), None)
-        if default is None or not failed_convolutions(default):
-            continue
-        cures = [each.setting for each in settings if convolutions_pass(each)]
-        elsewhere = run.without_library(dtype)
-        works = [each.setting.name for each in elsewhere if convolutions_pass(each)]
-        if cures or works:
-            yield _at_fault(run, dtype, settings, default, cures, works)
-        elif any(failed_convolutions(each) for each in elsewhere):
-            yield _below(run, dtype, default)
+    name, dtype = run.library, (run.dtypes or ("float32",))[0]
+    settings = run.vendor_library_assessments(dtype)
+    broken = _failed_under_default(settings)
+    if not broken:
+        return
+    cures = [each.setting for each in settings if convolutions_pass(each)]
+    elsewhere = run.without_library(dtype)
+    works = [each.setting.name for each in elsewhere if convolutions_pass(each)]
+    failing = f"{sum(bool(failed_convolutions(each)) for each in settings)} of {len(settings)}"
+    title = f"Native {dtype} convolution fails under {failing} {name} settings"
+    if cures or works:
+        cause, layer = _explained(run, broken, cures)
+        if layer.startswith(name.lower()):
+            title = f"{name} fails on {dtype} convolution ({failing} settings)"
+        if cures:
+            title += f"; it is correct with {', '.join(cure.name for cure in cures)}"
         else:
-            yield _alone(run, dtype, settings, default)
-
-
-def _at_fault(
-    run: Evidence,
-    dtype: str,
-    settings: list[Assessment],
-    default: Assessment,
-    cures: list[Setting],
-    works: list[str],
-) -> Finding:
-    name = run.library
-    cause, layer = blamed(run, failed_convolutions(default), cured=True)
-    cause, layer = _explained(run, cause, layer, failed_convolutions(default), cures)
-    title = _failure(dtype, name, settings)
-    if layer.startswith(name.lower()):
-        title = f"{name} fails on {dtype} convolution ({_failing(settings)} settings)"
-    if cures:
-        title += f"; it is correct with {', '.join(cure.name for cure in cures)}"
+            title += f"; without {name} the same convolutions are correct ({', '.join(works)})"
+        advice = "Use the recommended configuration, and attach this report to a bug report."
+    elif any(failed_convolutions(each) for each in elsewhere):
+        cause, layer = blamed(run, broken, rung_layer(run, "copy"))
+        title = f"{dtype} convolution fails with and without {name}, so the fault is below {name}"
+        advice = (
+            "No setting of the library fixes this. See the tests of the lower layers, and check the torch "
+            "build."
+        )
     else:
-        title += f"; without {name} the same convolutions are correct ({', '.join(works)})"
-    advice = "Use the recommended configuration, and attach this report to a bug report."
-    return Finding("native-convolution", "error", cause, layer, title, _evidence(default), advice)
+        cause, layer = blamed(run, broken)
+        title += f"; whether it works without {name} was not tested"
+        advice = "Run with the default set of settings, and see the tests of the lower layers."
+    evidence = (*quoted(broken), *broken[0].evidence[1:4])
+    yield Finding("native-convolution", "error", cause, layer, title, evidence, advice)
 
 
-def _explained(
-    run: Evidence, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
-) -> tuple[str, str]:
+def _failed_under_default(settings: Sequence[Assessment]) -> tuple[Outcome, ...]:
+    default = next((each for each in settings if each.setting.name == "default"), None)
+    return failed_convolutions(default) if default else ()
+
+
+def _explained(run: Evidence, outcomes: tuple[Outcome, ...], cures: Sequence[Setting]) -> tuple[str, str]:
+    """Return the (cause, layer) of failures in the vendor library. ``cures`` are settings without them."""
+    cause, layer = blamed(run, outcomes, cured=True)
     if not layer.startswith("miopen"):
         return cause, layer
     if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):
@@ -77,45 +79,9 @@ def _explained(
         return "cold-compile-slow", "miopen-find"
     if cures:
         return "miopen-solver-bug", layer
-    machine = run.machine
-    fits = [answer(of_machine(machine, gpu), "silicon-fits-override") for gpu in machine.gpus]
+    fits = [answer(of_machine(run.machine, gpu), "silicon-fits-override") for gpu in run.machine.gpus]
     foreign = any(each is not None and not each.holds for each in fits)
     return ("override-isa-mismatch" if foreign else cause), layer
-
-
-def _below(run: Evidence, dtype: str, default: Assessment) -> Finding:
-    name = run.library
-    cause, layer = blamed(run, failed_convolutions(default), rung_layer(run, "copy"))
-    return Finding(
-        "native-convolution", "error", cause, layer,
-        f"{dtype} convolution fails with and without {name}, so the fault is below {name}",
-        _evidence(default),
-        "No setting of the library fixes this. See the tests of the lower layers, and check the torch build.",
-    )  # fmt: skip
-
-
-def _alone(run: Evidence, dtype: str, settings: list[Assessment], default: Assessment) -> Finding:
-    name = run.library
-    cause, layer = blamed(run, failed_convolutions(default))
-    return Finding(
-        "native-convolution", "error", cause, layer,
-        f"{_failure(dtype, name, settings)}; whether it works without {name} was not tested",
-        _evidence(default),
-        "Run with the default set of settings, and see the tests of the lower layers.",
-    )  # fmt: skip
-
-
-def _failure(dtype: str, name: str, settings: list[Assessment]) -> str:
-    return f"Native {dtype} convolution fails under {_failing(settings)} {name} settings"
-
-
-def _failing(settings: list[Assessment]) -> str:
-    return f"{sum(bool(failed_convolutions(each)) for each in settings)} of {len(settings)}"
-
-
-def _evidence(default: Assessment) -> tuple[str, ...]:
-    outcomes = failed_convolutions(default)
-    return quoted(outcomes) + outcomes[0].evidence[1:4]
 
 
 def other_dtypes(run: Evidence) -> Iterator[Finding]:
@@ -128,10 +94,9 @@ def other_dtypes(run: Evidence) -> Iterator[Finding]:
     name = run.library
     for dtype in others:
         settings = [each for each in run.vendor_library_assessments(dtype) if each.setting.name in holds]
-        default = next((each for each in settings if each.setting.name == "default"), None)
-        if default is None or not failed_convolutions(default):
+        outcomes = _failed_under_default(settings)
+        if not outcomes:
             continue
-        outcomes = failed_convolutions(default)
         cures = [each.setting.name for each in settings if convolutions_pass(each)]
         wrong = all(outcome.state == "wrong" for outcome in outcomes)
         cause, layer = blamed(run, outcomes, cured=bool(cures))
@@ -148,27 +113,20 @@ def other_dtypes(run: Evidence) -> Iterator[Finding]:
 
 def problem_matrix(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if problems of the check "problem-matrix" fail under ``default``."""
-    asked = [outcome for outcome in run.outcomes if in_matrix(outcome)]
-    default = [outcome for outcome in asked if outcome.setting == "default"]
+    default = run.of("problem-matrix")
     broken = failed(default)
     if not broken:
         return
-    same = {(outcome.device, outcome.problem, outcome.direction) for outcome in broken}
-    works: dict[str, int] = {}
-    for outcome in asked:
-        if (outcome.device, outcome.problem, outcome.direction) in same and outcome.works:
-            works[outcome.setting] = works.get(outcome.setting, 0) + 1
-    cures = [setting for setting, count in works.items() if count == len(same)]
-    name = run.library
-    cause, layer = blamed(run, broken, cured=bool(cures))
-    answered = [outcome for outcome in default if outcome.works] + list(broken)
-    yield Finding(
-        "problem-matrix", "warning", cause, layer,
-        f"{len(broken)} of {len(answered)} tests of the problem matrix fail in {name} ({_alike(broken)})"
-        + (f"; the same tests pass with {', '.join(cures)}" if cures else ""),
-        quoted(broken),
-        "To test one of these problems under all settings: `rocmprobe run --problem TEXT`.",
-    )  # fmt: skip
+    works: Counter[str] = Counter()
+    cases = {case_key(outcome) for outcome in broken}
+    for outcome in run.outcomes:
+        works[outcome.setting] += outcome.works and case_key(outcome) in cases
+    cures = ", ".join(setting for setting, count in works.items() if count == len(cases))
+    tested = len(broken) + sum(outcome.works for outcome in default)
+    title = f"{len(broken)} of {tested} tests of the problem matrix fail in {run.library} ({_alike(broken)})"
+    title += f"; the same tests pass with {cures}" if cures else ""
+    advice = "To test one of these problems under all settings: `rocmprobe run --problem TEXT`."
+    yield failure(run, "problem-matrix", "warning", title, broken, advice, cured=bool(cures))
 
 
 def _alike(outcomes: tuple[Outcome, ...]) -> str:

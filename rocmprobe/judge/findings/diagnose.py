@@ -11,13 +11,14 @@ from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.blame import cure
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import telemetry_findings
-from rocmprobe.judge.findings.as_found import as_found
+from rocmprobe.judge.findings.as_found import as_found, only_as_found
 from rocmprobe.judge.findings.bypass import bypass
 from rocmprobe.judge.findings.caches import caches, unusable_databases
+from rocmprobe.judge.findings.changing_sizes import slow_new_sizes
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.direct import direct, with_direct_calls
 from rocmprobe.judge.findings.disagreements import disagreeing_sources
-from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_sizes
+from rocmprobe.judge.findings.first_calls import slow_first_calls
 from rocmprobe.judge.findings.gpu_access import no_gpu, unlisted
 from rocmprobe.judge.findings.integrated_gpu import integrated_beside_a_card
 from rocmprobe.judge.findings.interrupted import aborted, partial, probe_errors, wedged
@@ -42,7 +43,8 @@ from rocmprobe.model.results import SCHEMA_VERSION, Finding, Machine, Results
 #: Findings about failed checks. They are left out if torch is unusable, because nothing was tested then.
 _CHECKS = (
     ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
-    faulty_solvers, primitives, gradient_flow, training_step, autocast_step, channels_last_step, as_found,
+    faulty_solvers, primitives, gradient_flow, training_step, autocast_step, channels_last_step,
+    only_as_found, as_found,
     bypass, memory, naive_kernels, slow_first_calls, slow_new_sizes,
 )  # fmt: skip
 #: Findings about the machine and about the run as a whole.

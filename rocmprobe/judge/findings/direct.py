@@ -96,7 +96,7 @@ def sentence(run: Evidence) -> str:
 
 def _stopped(outcome: Outcome) -> bool:
     """Return True if the case failed, or did not run because a simpler check failed."""
-    return outcome.fails or (outcome.state == "blocked" and str(outcome.cause).startswith("rung:"))
+    return outcome.fails or (outcome.state == "blocked" and str(outcome.failure).startswith("rung:"))
 
 
 def _commands(outcomes: Iterable[Outcome]) -> tuple[str, ...]:

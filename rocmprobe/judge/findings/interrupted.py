@@ -5,17 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import (
-    failed,
-    quoted,
-)
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding, Results
 
 
 def aborted(run: Evidence) -> Iterator[Finding]:
     died = [outcome for outcome in run.outcomes if outcome.state == "aborted"]
-    froze = [outcome for outcome in died if outcome.cause == "machine-died"]
+    froze = [outcome for outcome in died if outcome.failure == "machine-died"]
     if died:
         yield Finding(
             "aborted",
@@ -30,7 +27,7 @@ def aborted(run: Evidence) -> Iterator[Finding]:
 
 
 def wedged(run: Evidence) -> Iterator[Finding]:
-    blocked = [outcome for outcome in run.outcomes if outcome.cause == "gpu-wedged"]
+    blocked = [outcome for outcome in run.outcomes if outcome.failure == "gpu-wedged"]
     if blocked:
         yield Finding(
             "gpu-wedged",

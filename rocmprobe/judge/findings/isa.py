@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import (
-    failed,
-)
+from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.integrated_gpu import hiding
 from rocmprobe.judge.findings.torch_build import wheels
@@ -61,6 +59,6 @@ def _hurt(run: Evidence, gpu: Gpu) -> bool:
     return any(
         (outcome.native_isa, outcome.effective_isa) == isas
         and outcome.setting in settings
-        and outcome.cause != "torch-unusable"
+        and outcome.failure != "torch-unusable"
         for outcome in failed(run.outcomes)
     )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Optional
+from dataclasses import replace
 
-from rocmprobe.judge.assessment import (
-    failed,
-    quoted,
-)
-from rocmprobe.judge.blame import blamed, cure, excluded, rung_layer
+from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.blame import cure, excluded, failure, rung_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding, Outcome
 from rocmprobe.text.plain_text import joined
@@ -21,74 +18,53 @@ _CARRIES = {
     "gemm": "the bypass and PyTorch's own convolution depend on it",
     "im2col": "PyTorch's own convolution depends on it",
 }
-
-
 #: Maximum number of operators in a title.
 _NAMED = 6
 
 
 def ladder(run: Evidence) -> Iterator[Finding]:
-    """Yield findings about the lowest group of checks (rung) that fails."""
-    float32 = _broken_rung(run, "float32")
+    """Yield a finding about the lowest rung that fails: in float32, or else in each other dtype."""
+    float32 = next(_broken_rungs(run, "float32"), None)
     if float32:
         rung, outcomes = float32
-        cause, layer = blamed(run, outcomes, rung_layer(run, rung))
-        yield Finding(
-            f"rung-{rung}",
-            "error",
-            cause,
-            layer,
-            f"The {rung} test fails, so the fault is below convolution and below {run.library}",
-            (*quoted(outcomes), *excluded(run, outcomes)),
-            f"Fix this first: {_CARRIES[rung]}.",
-        )
+        title = f"The {rung} test fails, so the fault is below convolution and below {run.library}"
+        advice = f"Fix this first: {_CARRIES[rung]}."
+        found = failure(run, f"rung-{rung}", "error", title, outcomes, advice, rung_layer(run, rung))
+        yield replace(found, evidence=(*found.evidence, *excluded(run, outcomes)))
         return
     for dtype in sorted({outcome.dtype for outcome in run.outcomes} - {"float32"}):
-        found = _broken_rung(run, dtype)
-        if found:
-            rung, outcomes = found
-            cause, layer = blamed(run, outcomes, rung_layer(run, rung))
-            if dtype == "float16" and cause == "wrong-results-unexplained":
-                cause = "fp16-broken"
-            yield Finding(
-                f"rung-{rung}-{dtype}",
-                "warning",
-                cause,
-                layer,
-                f"The {rung} test fails in {dtype}, so the fault is below convolution; float32 works",
-                quoted(outcomes),
-                f"Stay with float32. {cure(run, cause, outcomes)}"
-                if cause == "hipblaslt-missing-arch"
-                else "Stay with float32.",
-            )
+        for rung, outcomes in list(_broken_rungs(run, dtype))[:1]:
+            title = f"The {rung} test fails in {dtype}, so the fault is below convolution; float32 works"
+            name, advice = f"rung-{rung}-{dtype}", "Stay with float32."
+            found = failure(run, name, "warning", title, outcomes, advice, rung_layer(run, rung))
+            if found.cause == "hipblaslt-missing-arch":
+                found = replace(found, advice=f"{advice} {cure(run, found.cause, outcomes)}")
+            if (dtype, found.cause) == ("float16", "wrong-results-unexplained"):
+                found = replace(found, cause="fp16-broken")
+            yield found
 
 
-def _broken_rung(run: Evidence, dtype: str) -> Optional[tuple[str, tuple[Outcome, ...]]]:
+def _broken_rungs(run: Evidence, dtype: str) -> Iterator[tuple[str, tuple[Outcome, ...]]]:
     for rung in _CARRIES:
         outcomes = failed(outcome for outcome in run.of(rung) if outcome.dtype == dtype)
         if outcomes:
-            return rung, outcomes
-    return None
+            yield rung, outcomes
 
 
 def controls(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if operators that never use the vendor library fail."""
-    broken = failed(
-        outcome for outcome in run.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
-    )
-    if not broken:
-        return
+    broken = failed(outcome for outcome in run.under.get("default", ()) if outcome.rung == "controls")
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
-    cause, layer = blamed(run, single or broken, rung_layer(run, "controls"))
-    names = list(dict.fromkeys(outcome.check for outcome in broken))
-    words = joined([*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names)
-    dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
-    yield Finding(
-        "controls",
-        "error" if single else "warning",
-        cause,
-        layer,
-        f"PyTorch's own kernels fail{dtypes} ({words}), so the fault is below {run.library}",
-        quoted(single or broken),
-        f"No setting of {run.library} fixes this. Check the torch build and the driver below it.",
-    )
+    if broken:
+        names = list(dict.fromkeys(outcome.check for outcome in broken))
+        words = joined([*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names)
+        dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
+        yield failure(
+            run,
+            "controls",
+            "error" if single else "warning",
+            f"PyTorch's own kernels fail{dtypes} ({words}), so the fault is below {run.library}",
+            single or broken,
+            f"No setting of {run.library} fixes this. Check the torch build and the driver below it.",
+            rung_layer(run, "controls"),
+        )

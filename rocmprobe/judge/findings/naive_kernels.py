@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import (
-    quoted,
-)
+from rocmprobe.judge.assessment import quoted
 from rocmprobe.judge.blame import search_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding

@@ -10,12 +10,7 @@ from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, quoted
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.judge.findings.first_calls import (
-    CHANGING_SIZES,
-    IN_WORDS,
-    changing_sizes_sentence,
-    for_changing_sizes,
-)
+from rocmprobe.judge.findings.changing_sizes import quickest
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -33,7 +28,11 @@ from rocmprobe.judge.recommendation.untested import (
 from rocmprobe.judge.times import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import Configuration, DeviceAnswer, Finding, Recommendation
+from rocmprobe.model.results import Configuration, DeviceAnswer, Finding, Recommendation, Setting
+
+#: Name and description of programs whose input sizes keep changing. The name is part of a key of
+#: ``Recommendation.per``.
+_CHANGING_SIZES, _IN_WORDS = "changing-sizes", "input sizes that keep changing"
 
 
 def recommend(run: Evidence, findings: Sequence[Finding] = ()) -> Optional[Recommendation]:
@@ -77,13 +76,19 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
     per: dict[str, Mapping[str, Any]] = {
         f"{dtype}/{each}": _answer(run, ranking, dtype) for (dtype, each), ranking in rankings.items()
     }
-    of_one_size = per[f"{asked[0]}/inference"]["setting"]
-    per.update(for_changing_sizes(run, asked[0], of_one_size))
+    changing = quickest(run, asked[0], per[f"{asked[0]}/inference"]["setting"])
+    if changing:
+        setting = next(each for each in run.settings if each.name == changing[0].setting)
+        per[f"{asked[0]}/{_CHANGING_SIZES}"] = {**_of_setting(setting), "new_size_seconds": changing[0].new}
     if verdict == "not-judged":
         text = not_judged(run, untested_settings(run, asked[0]))
     else:
         text = about_the_cpu(run) + sentence(run, best, order, asked[0])
-        text += other_dtypes(per, asked, purpose) + changing_sizes_sentence(run, asked[0], of_one_size)
+        text += other_dtypes(per, asked, purpose)
+        if changing:
+            best_size, own_size = changing
+            text += f" For {_IN_WORDS}, use the setting “{best_size.setting}”: a new size costs "
+            text += f"{best_size.new:.2g} s instead of {own_size.new:.3g} s."
         text += sentences(run.results, dtype_speeds(run.results, per))
         text += " The run was stopped before all checks were done." if run.results.partial else ""
     return Recommendation(
@@ -122,9 +127,9 @@ def _others(
     run: Evidence, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
     answers = differing(per, asked, purpose)
-    changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
+    changing = per.get(f"{asked[0]}/{_CHANGING_SIZES}")
     if changing:
-        answers[IN_WORDS] = changing
+        answers[_IN_WORDS] = changing
     settings = {each.name: each for each in run.settings}
     return {
         words: of_setting(run.results, settings[answer["setting"]])
@@ -137,7 +142,11 @@ def _answer(run: Evidence, ranking: Sequence[Assessment], dtype: str) -> dict[st
     best = next((each for each in ranking if each.right), None)
     if best is None:
         return {"verdict": _without_a_right_setting(run, dtype), "setting": None, "env": {}}
-    return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
+    return _of_setting(best.setting)
+
+
+def _of_setting(setting: Setting) -> dict[str, Any]:
+    return {"verdict": setting.verdict, "setting": setting.name, "env": dict(setting.env)}
 
 
 def _without_a_right_setting(run: Evidence, dtype: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.findings.first_calls import CALLS, FirstCalls, StartUp, new_sizes, start_ups
+from rocmprobe.judge.findings.changing_sizes import CALLS, new_sizes
+from rocmprobe.judge.findings.first_calls import FirstCalls, StartUp, start_ups
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
 from rocmprobe.report.page.bars import Chart, chart
