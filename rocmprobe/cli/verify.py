@@ -23,7 +23,7 @@ _VERIFIED = (
     "training-step", "autocast-step", *CONVOLUTIONAL_MODELS,
 )  # fmt: skip
 _NOT_WITH_VERIFY = (
-    "--device", "--level", "--purpose", "--settings", "--minutes", "--problem", "--shapes",
+    "--device", "--level", "--purpose", "--settings", "--minutes", "--problem", "--suite", "--shapes",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
 #: Rungs to skip under ``default`` if the recommended setting does not use the vendor library. Every run tests

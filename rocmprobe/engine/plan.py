@@ -14,7 +14,8 @@ from rocmprobe.knowledge.solvers import by_name
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
-from rocmprobe.model.results import DIRECTIONS, Setting
+from rocmprobe.model.results import DIRECTIONS, BadInput, Setting
+from rocmprobe.text.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Request:
     problems: str = ""
     directions: bool = False
     level: str = "quick"
+
+    def __post_init__(self) -> None:
+        if self.check not in CHECKS:
+            similar = did_you_mean(self.check, CHECKS)
+            raise BadInput(f"no check has the name {self.check!r}{similar} (see `rocmprobe list checks`)")
 
 
 def cases(
