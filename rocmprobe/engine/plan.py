@@ -91,7 +91,13 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
         rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
         rank += case.setting == BY_LAYER
         check = CHECKS[case.check]
-        return check.last, rank, check.exclusive, trials[case.trial_key], checks.index(case.check)
+        return (
+            check.process == "last",
+            rank,
+            check.exclusive,
+            trials[case.trial_key],
+            checks.index(case.check),
+        )
 
     return sorted(asked, key=place)
 
