@@ -45,7 +45,7 @@ class _Checks(Mapping[str, "Check"]):
         try:
             return self._loaded[name]
         except KeyError:
-            raise KeyError(f"{name}: no installed package has this check") from None
+            raise KeyError(f"{name}: this process finds no package with this check") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._loaded)

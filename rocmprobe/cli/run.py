@@ -63,7 +63,7 @@ _advanced = option_group("Advanced")
 @_tests("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
 @_tests(
     "--suite",
-    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    type=click.Path(resolve_path=True, path_type=Path),
     metavar="FILE",
     help="Also run the tests of your own suite (docs/contributing.md#an-own-check).",
 )
@@ -153,6 +153,8 @@ def run_command(
         raise BadInput("a run cannot be started under `rocmprobe exec`; start it directly")
     if verify:
         refuse(_given())
+    if suite and not suite.is_file():
+        raise BadInput(f"--suite: {suite} is not a file")
     if baseline and resume is not None:
         raise BadInput("--baseline: a resumed run keeps its baseline; leave this option out")
     if verbose and quiet:
