@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import xml.etree.ElementTree as ET
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Optional
@@ -98,7 +98,7 @@ def _on_worker(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "checks(*requests): tests of the device, one item for each case of the requests"
+        "markers", "checks(requests): tests of the device, one item for each case of the requests"
     )
     if not _about_suites(config):
         return
@@ -236,7 +236,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("checks")
     if marker is None or _JOURNAL not in metafunc.config.stash:
         return
-    requests: tuple[Request, ...] = marker.args
+    requests: Sequence[Request] = marker.args[0]
     setup = _session(metafunc.config).setup
     # pytest would add numbers to the ids of a case that a suite requests twice.
     selected = {

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
@@ -16,7 +17,7 @@ from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
+from rocmprobe.knowledge.layers import by_layer, failing, holds, layer_checks
 from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
 from rocmprobe.model.results import (
     NATIVE,
@@ -145,7 +146,8 @@ class Session:
 
     def _by_layer(self, case: Case) -> DerivedSetting:
         """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""
-        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.setup.options.purpose)
+        checks = tuple(chain.from_iterable(layer_checks().values()))
+        options = failing(self._settled(case, checks, "default"), self.setup.options.purpose)
         cures = []
         for setting in self.setup.settings[case.device] if options else ():
             if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
