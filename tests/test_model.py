@@ -8,7 +8,6 @@ import math
 from importlib import resources
 
 import pytest
-import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import every_row
