@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import xml.etree.ElementTree as ET
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Optional
@@ -44,7 +44,7 @@ _FULL = pytest.StashKey[str]()
 #: Results written at the end of the run, for a caller that runs pytest in the same process.
 RESULTS = pytest.StashKey[Results]()
 #: Fields of an outcome that become columns of pytest-html's table.
-_HTML_COLUMNS = ("state", "setting", "cause")
+_HTML_COLUMNS = ("state", "setting", "failure")
 
 
 def suites_folder() -> Path:
@@ -97,7 +97,7 @@ def _on_worker(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "checks(*requests): tests of the device, one item for each case of the requests"
+        "markers", "checks(requests): tests of the device, one item for each case of the requests"
     )
     if not _about_suites(config):
         return
@@ -235,7 +235,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("checks")
     if marker is None or _JOURNAL not in metafunc.config.stash:
         return
-    requests: tuple[Request, ...] = marker.args
+    requests: Sequence[Request] = marker.args[0]
     setup = _session(metafunc.config).setup
     # pytest would add numbers to the ids of a case that a suite requests twice.
     selected = {

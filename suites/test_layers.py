@@ -28,6 +28,6 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.checks(*REQUESTS)
+@pytest.mark.checks(REQUESTS)
 def test_machine(outcome):
     assert_outcome(outcome)

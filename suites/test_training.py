@@ -22,6 +22,6 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.checks(*REQUESTS)
+@pytest.mark.checks(REQUESTS)
 def test_machine(outcome):
     assert_outcome(outcome)

@@ -58,7 +58,7 @@ def check_outcomes(results: Results) -> int:
         states = [FAILURES[number % len(FAILURES)]]
         states += [WORKING[number % len(WORKING)]] if outcome.state in WORKING else []
         for state in states:
-            after = answers(with_outcome(results, number, state=state, cause=None))
+            after = answers(with_outcome(results, number, state=state, failure=None))
             tried += 1
             for key, answer in before.items():
                 if key not in after or _is_of_speed_alone(outcome, key):

@@ -155,7 +155,7 @@ def _broken(setting: str) -> list[Outcome]:
             found.append(
                 outcome(
                     setting, "convolution", "conv", "error", problem=problem, direction=direction,
-                    message=STATUS, evidence=(STATUS, *LOG.splitlines()), cause="miopen-no-solver",
+                    message=STATUS, evidence=(STATUS, *LOG.splitlines()), failure="miopen-no-solver",
                 )
             )  # fmt: skip
         found.append(

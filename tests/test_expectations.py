@@ -40,7 +40,7 @@ CARD = Machine(
 FAILED = Outcome(
     "cuda:0/torch/default/convolution/p/fwd", "cuda:0", "torch", "default", "convolution", "conv", "error",
     native_isa="gfx1010:xnack-", effective_isa="gfx1030", problem="conv2d-fp16-n1-c4-i8x8-k4-f3x3",
-    direction="fwd", dtype="float16", cause="miopen-status", evidence=("miopenStatusUnknownError",),
+    direction="fwd", dtype="float16", failure="miopen-status", evidence=("miopenStatusUnknownError",),
 )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_a_known_failure_is_xfail_and_a_pass_is_news() -> None:
 @every_row(
     "other",
     [
-        {"state": "wrong"}, {"state": "blocked"}, {"state": "aborted", "cause": "run-died"},
+        {"state": "wrong"}, {"state": "blocked"}, {"state": "aborted", "failure": "run-died"},
         {"native_isa": "gfx1030"}, {"native_isa": None}, {"effective_isa": "gfx1010"},
         {"setting": "vendor-off"}, {"check": "gemm"}, {"dtype": "float32"}, {"direction": "bwd-data"},
         {"problem": "conv2d-fp16-n1-c4-i8x8-k4-f1x1"}, {"problem": "conv1d-fp16-n1-c4-i8-k4-f3x3"},
@@ -235,7 +235,7 @@ class TestCause:
 
     BATCH_NORM = Outcome(
         "cuda:0/torch/default/batch-norm/float32", "cuda:0", "torch", "default", "batch-norm", "batch-norm",
-        "error", native_isa="gfx1010", effective_isa="gfx1010", dtype="float32", cause="miopen-status",
+        "error", native_isa="gfx1010", effective_isa="gfx1010", dtype="float32", failure="miopen-status",
     )  # fmt: skip
     NO_OBJECT = "MIOpen Error: src/hipoc/hipoc_program.cpp:257: Cant find file: /tmp/m/MIOpenBatchNorm.cl.o"
 
@@ -255,5 +255,5 @@ class TestCause:
     def test_a_memory_fault_may_have_any_cause(self) -> None:
         fault = "Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f. Reason: Unknown."
         row = ROW.replace('effective_isa = ["gfx1030"]\n', "").replace('"hang"]', '"crash"]')
-        outcome = changed(state="crash", cause="SIGABRT", effective_isa="gfx1010", evidence=(fault,))
+        outcome = changed(state="crash", failure="SIGABRT", effective_isa="gfx1010", evidence=(fault,))
         assert told(outcome, row).state == "xfail"

@@ -9,7 +9,15 @@ from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.knowledge.layers import LAYERS, OPTIONS, by_layer, failing, holds, install_line, refuse_foreign
+from rocmprobe.knowledge.layers import (
+    OPTIONS,
+    by_layer,
+    failing,
+    holds,
+    install_line,
+    layer_checks,
+    refuse_foreign,
+)
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.knowledge.solvers import DerivedSetting
 from rocmprobe.model.results import BadInput, Outcome, Setting
@@ -27,8 +35,8 @@ def test_every_layer_is_a_check_and_has_a_keyword_of_the_bypass():
     assert torch
     from rocmprobe.bypass.other_layers import KINDS
 
-    assert set(OPTIONS) == set(KINDS) == {layer.option for layer in LAYERS}
-    assert {check for checks in LAYERS.values() for check in checks} <= set(CHECKS)
+    assert set(OPTIONS) == set(KINDS) == {layer.option for layer in layer_checks()}
+    assert {check for checks in layer_checks().values() for check in checks} <= set(CHECKS)
 
 
 def test_what_fails_in_the_library_is_sent_to_pytorch():
@@ -44,7 +52,7 @@ def test_what_fails_in_the_library_is_sent_to_pytorch():
 
     # What tells nothing of the library is no reason.
     assert failing([outcome("batch-norm", dtype="float64")], "training") == ()
-    assert failing([replace(outcome("rnn", "aborted"), cause="run-died")], "training") == ()
+    assert failing([replace(outcome("rnn", "aborted"), failure="run-died")], "training") == ()
     assert failing([outcome("rnn", "blocked")], "training") == ()
     assert failing([outcome("batch-norm")], "inference") == ()
     assert failing([outcome("batch-norm-eval")], "inference") == ("batch_norm",)

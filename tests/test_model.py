@@ -8,6 +8,7 @@ import math
 from importlib import resources
 
 import pytest
+import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import every_row
@@ -187,6 +188,15 @@ class TestFilesThatAreNoResults:
         path = tmp_path / "results.json"
         path.write_text(json.dumps({"schema_version": version, "rocmprobe": "9.9"}))
         assert "schema_version is" in refused(path)
+
+    def test_version_2_called_the_failure_of_an_outcome_its_cause(self, tmp_path):
+        def older(data):
+            data["schema_version"] = 2
+            for outcome in data["outcomes"]:
+                outcome["cause"] = outcome.pop("failure")
+
+        read = read_results(written(tmp_path, older, sample.rdna1()))
+        assert "miopen-no-solver" in {outcome.failure for outcome in read.outcomes}
 
     @every_row("version", [True, 1.0])
     def test_a_version_that_only_looks_right(self, tmp_path, version):

@@ -305,7 +305,7 @@ def test_sizes_that_change_get_an_answer_of_their_own(runs: Made) -> None:
 def test_a_larger_batch_runs_out_of_memory_and_a_smaller_one_does_not(runs: Made) -> None:
     made = runs("oom-at-batch")
     assert made.of("default", FP32).state == "pass"
-    assert (made.of("default", LARGE).state, made.of("default", LARGE).cause) == ("error", "out-of-memory")
+    assert (made.of("default", LARGE).state, made.of("default", LARGE).failure) == ("error", "out-of-memory")
 
 
 @pytest.mark.thorough

@@ -275,7 +275,7 @@ class TestCure:
 
     def test_what_counts_as_faulty(self):
         # One in flight when somebody ended the run is not faulty.
-        died = outcome("fft", "aborted", cause="run-died")
+        died = outcome("fft", "aborted", failure="run-died")
         assert sweep_result([died, outcome("GemmFwdRest", "pass")]).faulty == frozenset()
 
         # Sound for one question and faulty for another is faulty.

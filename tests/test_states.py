@@ -22,7 +22,7 @@ from rocmprobe.report.states import worst
 def outcome(state: str, cause: Optional[str] = None) -> Outcome:
     problem, direction = sample.PROBLEMS[0], "fwd"
     found = sample.outcome("default", "convolution", "conv", state, problem=problem, message=f"why {state}")
-    return dataclasses.replace(found, direction=direction, cause=cause)
+    return dataclasses.replace(found, direction=direction, failure=cause)
 
 
 @every_row("state", STATES.values())

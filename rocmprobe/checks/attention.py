@@ -131,7 +131,7 @@ _OTHER_BACKEND = (
     "Switch this backend off: `torch.backends.cuda.enable_{}_sdp(False)`. PyTorch then uses another backend."
 )
 _attention_check = partial(
-    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False, seconds=0.05,
+    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), seconds=0.05,
 )  # fmt: skip
 CHECKS = (
     _attention_check(

@@ -5,16 +5,16 @@ The suites choose the settings and dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Literal, Optional
 
-from rocmprobe.checks.tools.compare import compare
-from rocmprobe.checks.tools.computation import UNIT, Computation, Named, layer
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.model.results import Outcome
+if TYPE_CHECKING:
+    from rocmprobe.checks.tools.computation import Computation
+    from rocmprobe.checks.tools.context import CheckContext, CheckResult
+    from rocmprobe.model.results import Outcome
+
+Process = Literal["shared", "measuring", "own", "last"]
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,10 @@ class Check:
     """A kind of test.
 
     - ``function``: runs the check with torch, or None if the check runs without torch (backends/direct)
-    - ``exclusive``: True if no other check may use the device at the same time
-    - ``own_process``: True if each problem or dtype needs a new process
-    - ``last``: True if the check runs at the end of a run, because it can freeze the machine
+    - ``process``: "shared" by the checks of a setting. "measuring" is shared by measurements, during which no
+      other check uses the device. "own" is new for each problem or dtype. "last" is the same at the end of a
+      run, for checks that can freeze the machine.
     - ``once``: True if the check repeats one computation for minutes, and a failure is not retried
-    - ``verified``: True if ``--verify`` repeats the check, because the recommendation depends on it
     - ``seconds``: expected duration, without throughput measurements, on a two-core desktop at level quick
     - ``script``: returns the computation that ``rocmprobe repro`` prints for an outcome, or None if its
       template does not have the computation
@@ -107,41 +106,25 @@ class Check:
     question: str
     function: Optional[Callable[[CheckContext], CheckResult]]
     requires: Requires = Requires()
-    exclusive: bool = False
-    own_process: bool = False
-    last: bool = False
+    process: Process = "shared"
     once: bool = False
-    verified: bool = True
     seconds: float = 0.1
     script: Optional[Callable[[Outcome], Computation]] = None
     layer: Optional[LibraryLayer] = None
     explanation: Optional[FailureText] = None
+
+    @property
+    def exclusive(self) -> bool:
+        """True if no other check may use the device at the same time."""
+        return self.process != "shared"
+
+    @property
+    def own_process(self) -> bool:
+        """True if each problem or dtype needs a new process."""
+        return self.process in ("own", "last")
 
 
 #: Requirements, first of checks that need only PyTorch's own kernels, then of checks that need convolution in
 #: every direction.
 KERNELS = Requires(("elementwise",))
 EVERY_DIRECTION = Requires(convolution="every")
-
-
-def layer_check(
-    name: str,
-    draw: partial[Named],
-    call: Callable[..., Named],
-    least: float = UNIT,
-    limits: Mapping[str, float] = LAYER_LIMITS,
-    in_template: bool = False,
-    **declared: Any,
-) -> Check:
-    """Return a check that compares a layer or operator to fp64 on the CPU.
-
-    ``in_template`` is True if the template of ``rocmprobe repro`` has ``call``.
-    """
-
-    def function(context: CheckContext) -> CheckResult:
-        return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))
-
-    def script(outcome: Outcome) -> Computation:
-        return layer(outcome.dtype, draw, call, least, limits=limits)
-
-    return Check(name, function=function, script=script if in_template else None, **declared)

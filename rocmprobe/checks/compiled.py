@@ -94,7 +94,7 @@ def _net() -> Any:
 
 CHECKS = (
     Check(
-        "triton", rung="primitives", verified=False,
+        "triton", rung="primitives",
         question="Does a kernel compiled by Triton write the expected values?",
         function=triton, requires=KERNELS, seconds=0.01,
         explanation=FailureText(
@@ -103,10 +103,9 @@ CHECKS = (
         ),
     ),
     Check(
-        "inductor", rung="primitives", verified=False,
+        "inductor", rung="primitives",
         question="Does torch.compile give the same results as eager mode?",
-        function=inductor, requires=Requires(("training-step",)), exclusive=True,
-        own_process=True, seconds=17.0,
+        function=inductor, requires=Requires(("training-step",)), process="own", seconds=17.0,
         explanation=FailureText(
             "A network under torch.compile", "compiled", "Run programs without torch.compile.",
             wrong="compiled-code-wrong",

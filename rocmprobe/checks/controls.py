@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, layer_check
+from rocmprobe.checks.check import KERNELS
 from rocmprobe.checks.tools.computation import Named, uniform
+from rocmprobe.checks.tools.layer_check import layer_check
 
 
 def pooling(image: Any) -> Named:
@@ -67,7 +68,6 @@ def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], 
 
 _control = partial(
     layer_check, draw=partial(uniform, {"image": (2, 6, 9, 10)}), rung="controls", requires=KERNELS,
-    verified=False,
 )  # fmt: skip
 CHECKS = (
     _control(

@@ -340,10 +340,10 @@ CHECKS = (
     ),
     Check(
         "solver", "conv", "Does this solver alone give correct results?", convolution,
-        _CONVOLUTION, verified=False, script=script,
+        _CONVOLUTION, script=script,
     ),
     Check(
-        "convolution-kinds", rung="primitives", verified=False,
+        "convolution-kinds", rung="primitives",
         question="Are 1-d, 3-d, transposed and depthwise convolution correct?",
         function=convolution, requires=_ANOTHER_CONVOLUTION, script=script,
     ),

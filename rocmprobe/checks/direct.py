@@ -10,10 +10,10 @@ from rocmprobe.checks.check import Check
 CHECKS = (
     Check(
         "rocblas-direct", "direct", "Does rocBLAS multiply matrices correctly without PyTorch?", None,
-        verified=False, seconds=0.3,
+        seconds=0.3,
     ),
     Check(
         "miopen-direct", "direct", "Is convolution by MIOpen correct without PyTorch?", None,
-        verified=False, seconds=1,
+        seconds=1,
     ),
 )  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, Check, FailureText, layer_check
+from rocmprobe.checks.check import KERNELS, Check, FailureText
 from rocmprobe.checks.tools.computation import Named, leaf, unequal, uniform, with_gradients
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.checks.tools.layer_check import layer_check
 
 #: (number of rows, of inputs, of outputs) of the linear layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
@@ -61,7 +62,7 @@ CHECKS = (
                 "grad": (_ROWS, _OUTPUTS),
             },
         ),
-        call=linear, requires=KERNELS, verified=False,
+        call=linear, requires=KERNELS,
         explanation=FailureText(
             "A linear layer", "gemm",
             "Use a dtype in which it is correct, or another build of torch.",
@@ -69,7 +70,7 @@ CHECKS = (
     ),
     Check(
         "int-matmul", "gemm", "Are int8 matrix products exact (on AMD only hipBLASLt computes them)?",
-        int_matmul, KERNELS, verified=False, seconds=0.01,
+        int_matmul, KERNELS, seconds=0.01,
         explanation=FailureText(
             "The int8 matrix product (torch._int_mm)", "gemm",
             "Avoid int8 products. Quantized models need another dtype, or a build of torch that has them.",

@@ -142,7 +142,7 @@ def train_depthwise(context: CheckContext) -> CheckResult:
 
 
 _network = partial(
-    Check, rung="train", exclusive=True, seconds=1.5,
+    Check, rung="train", process="measuring", seconds=1.5,
     requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
 )  # fmt: skip
 _explained = partial(
@@ -164,7 +164,7 @@ CHECKS = (
     ),
     _network(
         "train-lstm", question="Does an LSTM train correctly, and how fast?", function=train_lstm,
-        requires=Requires(("gemm",), beside=("lstm",), float32=("train-lstm",)), verified=False,
+        requires=Requires(("gemm",), beside=("lstm",), float32=("train-lstm",)),
         explanation=_explained("Training of an LSTM"),
     ),
     _network(

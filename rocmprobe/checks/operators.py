@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable
 
-from rocmprobe.checks.check import KERNELS, Check, layer_check
+from rocmprobe.checks.check import KERNELS, Check
 from rocmprobe.checks.controls import each_with_gradient
 from rocmprobe.checks.tools.compare import compare, compare_each_exactly
 from rocmprobe.checks.tools.computation import (
@@ -22,6 +22,7 @@ from rocmprobe.checks.tools.computation import (
     uniform,
     with_gradients,
 )
+from rocmprobe.checks.tools.layer_check import layer_check
 
 #: Number of elements, so large that a kernel splits the elements into several tiles. In a select, sort or
 #: scan, tiles wait for each other, which can fail: hipCUB's DeviceSelect, built for gfx1010, selects wrong
@@ -254,7 +255,6 @@ def _exactly(name: str, question: str, draw: partial[Named], call: Callable[...,
     computation: Computation = exact(draw, call)
     return Check(
         name, "controls", question, lambda context: compare_each_exactly(context, computation), KERNELS,
-        verified=False,
     )  # fmt: skip
 
 
@@ -263,7 +263,7 @@ _DROPOUT = Computation(
     {"": {"max_error": _DROPOUT_LIMIT}}, dropout_expected,
 )  # fmt: skip
 _many = partial(small_integers, {"values": (_MANY,)})
-_operator_check = partial(layer_check, rung="controls", requires=KERNELS, verified=False)
+_operator_check = partial(layer_check, rung="controls", requires=KERNELS)
 CHECKS = (
     _exactly(
         "selection", "Do nonzero, masked_select, boolean indexing and unique select the correct elements?",
@@ -315,6 +315,6 @@ CHECKS = (
     ),
     Check(
         "dropout", "controls", "Does dropout drop the requested share, and different elements in each call?",
-        lambda context: compare(context, _DROPOUT), KERNELS, verified=False,
+        lambda context: compare(context, _DROPOUT), KERNELS,
     ),
 )  # fmt: skip

@@ -84,7 +84,7 @@ def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int)
 CHECKS = (
     Check(
         "kernel", "gemm", "Do kernels that are compiled on this machine load, and give exact results?",
-        kernel, KERNELS, exclusive=True, own_process=True, last=True, verified=False,
+        kernel, KERNELS, process="last",
         seconds=0.01,
         explanation=FailureText(
             "A kernel of rocmprobe's own", "elementwise",

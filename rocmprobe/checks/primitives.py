@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable
 
-from rocmprobe.checks.check import KERNELS, Check, LibraryLayer, Requires, layer_check
+from rocmprobe.checks.check import KERNELS, Check, LibraryLayer, Requires
 from rocmprobe.checks.tools.compare import compare
 from rocmprobe.checks.tools.computation import (
     TINY,
@@ -18,6 +18,7 @@ from rocmprobe.checks.tools.computation import (
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.checks.tools.layer_check import layer_check
 from rocmprobe.model.numerics import BATCH_NORM_LIMITS
 
 
@@ -189,10 +190,10 @@ _CHANNELS = (16,)
 _NORMALIZED = (4, 16, 14, 14)
 #: Function that draws weights and variances far from zero.
 _positive = partial(uniform, least=0.5, width=1)
-_primitive_check = partial(layer_check, rung="primitives", verified=False)
+_primitive_check = partial(layer_check, rung="primitives")
 _recurrent_check = partial(_primitive_check, requires=Requires(("elementwise", "gemm")))
 _fused_check = partial(
-    Check, rung="primitives", verified=False,
+    Check, rung="primitives",
     requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
     layer=LibraryLayer("convolution with ReLU in one operator", "fused_convolution"),
 )  # fmt: skip
@@ -213,7 +214,7 @@ CHECKS = (
             _positive,
             {"image": _NORMALIZED, **dict.fromkeys(("mean", "variance", "weight", "bias"), _CHANNELS)},
         ),
-        call=batch_norm_eval, in_template=True, requires=KERNELS, verified=False,
+        call=batch_norm_eval, in_template=True, requires=KERNELS,
         layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
     ),
     _recurrent_check(

@@ -252,8 +252,8 @@ def _most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
 CHECKS = (
     Check(
         "soak", "train", "Does a training step give the same result again and again, under load?", soak,
-        Requires(float32=("training-step",)), exclusive=True, own_process=True, last=True, once=True,
-        verified=False, seconds=10.0,
+        Requires(float32=("training-step",)), process="last", once=True,
+        seconds=10.0,
         explanation=FailureText(
             "A training step, repeated under load,", "primitives",
             "Remove overclocking and undervolting, or lower the clocks or the power limit. Then run "

@@ -187,10 +187,10 @@ CHECKS = (
         "throughput", "conv", "How fast is convolution, forward and with backward?", throughput,
         # A matrix product is a yardstick of this check. If the product hangs, every problem would wait for
         # it.
-        Requires(("gemm",), convolution="every"), exclusive=True, verified=False, seconds=0.6,
+        Requires(("gemm",), convolution="every"), process="measuring", seconds=0.6,
     ),
     Check(
         "start-up", "conv", "How long does the first call take with empty and with filled caches?", start_up,
-        EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=2.5,
+        EVERY_DIRECTION, process="own", seconds=2.5,
     ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +61,12 @@ _advanced = option_group("Advanced")
     help="Duration of the check soak under each setting (default: 2).",
 )
 @_tests("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
+@_tests(
+    "--suite",
+    type=click.Path(resolve_path=True, path_type=Path),
+    metavar="FILE",
+    help="Also run the tests of your own suite (docs/contributing.md#an-own-check).",
+)
 @_tests(
     "--shapes",
     type=click.Path(path_type=Path),
@@ -117,7 +125,7 @@ _advanced = option_group("Advanced")
 @ending_in_order()
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
-    baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...],
+    baseline: Optional[Path], verify: Optional[Path], suite: Optional[Path], pytest_args: tuple[str, ...],
     opens: bool, verbose: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Test this GPU, recommend a configuration, write a report.
@@ -145,6 +153,8 @@ def run_command(
         raise BadInput("a run cannot be started under `rocmprobe exec`; start it directly")
     if verify:
         refuse(_given())
+    if suite and not suite.is_file():
+        raise BadInput(f"--suite: {suite} is not a file")
     if baseline and resume is not None:
         raise BadInput("--baseline: a resumed run keeps its baseline; leave this option out")
     if verbose and quiet:
@@ -165,6 +175,8 @@ def run_command(
             requested = verification_options(requested, expected)
         verified = chosen_setting(expected, expected.recommended, "--verify") if expected else None
         folder = run.begin(requested, out, verified, baseline).resolve()
+    if suite:
+        pytest_args += (str(suite),)
     return _run_one(folder, workers, pytest_args, fail_on, expected, display)
 
 
@@ -279,7 +291,7 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
     from rocmprobe.judge.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
-    if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
+    if any(outcome.failure == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
     if results.recommendation and results.recommendation.verdict == "gpu-not-tested":
         return NOTHING
@@ -300,6 +312,11 @@ def _given() -> set[str]:
 class _Written:
     results: Optional[Results] = None
     exhausted: str = ""
+    unusable: str = ""
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.unusable = report.longreprtext
 
     def pytest_internalerror(self, excinfo: Any) -> Optional[bool]:
         self.exhausted = exhausted(excinfo.value)
@@ -309,6 +326,18 @@ class _Written:
         from rocmprobe.pytest_plugin import RESULTS
 
         self.results = config.stash.get(RESULTS, None)
+
+
+def _fault_of_suite(files: Iterable[str], text: str) -> str:
+    """Return one line about the suite among ``files`` that pytest cannot collect, from pytest's ``text``."""
+    reason = text.strip().splitlines()[-1]
+    reason = re.sub(r"^E\s+([\w.]+\.BadInput: )?", "", reason)
+    for file in map(Path, files):
+        # A line is named as in "suite.py:3:" or in 'suite.py", line 3'.
+        lines = re.findall(rf'{re.escape(file.name)}(?:", line |:)(\d+)', text)
+        if lines:
+            return f"{file}, line {lines[-1]}: {reason}"
+    return f"the suite cannot be used: {reason}"
 
 
 def _pytest(
@@ -329,7 +358,7 @@ def _pytest(
     suites = str(suites_folder())
     arguments = [
         "-c", str(Path(__file__).parents[1] / "data" / "suites.ini"),
-        "--rootdir", suites, "--confcutdir", suites,
+        "--rootdir", suites, "--import-mode=importlib", "--noconftest",
         "-p", "rocmprobe.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:terminal",
         "--rocmprobe-run", str(folder),
         # The progress is printed while tests run, and the output of checks is captured in their processes.
@@ -342,6 +371,8 @@ def _pytest(
         code = pytest.main([*arguments, *extra, suites], plugins=[written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.results
+    if written.unusable:
+        raise BadInput(_fault_of_suite(extra, written.unusable))
     if code == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED, written.results
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:

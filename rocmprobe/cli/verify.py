@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.checks import CHECKS, CONVOLUTIONAL_MODELS, CONVOLUTIONS
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
@@ -17,17 +17,18 @@ from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import NATIVE, BadInput, Results
 from rocmprobe.model.results_file import from_json
 
-#: Checks on which the recommendation does not depend: measurements, and layers that are reported separately.
-_NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
+#: Checks on which the recommendation depends, and the simpler checks that these need.
+_VERIFIED = (
+    "copy", "elementwise", "gemm", "im2col", "batch-norm", *CONVOLUTIONS, "gradients", "gradient-flow",
+    "training-step", "autocast-step", *CONVOLUTIONAL_MODELS,
+)  # fmt: skip
 _NOT_WITH_VERIFY = (
-    "--device", "--level", "--purpose", "--settings", "--minutes", "--problem", "--shapes",
+    "--device", "--level", "--purpose", "--settings", "--minutes", "--problem", "--suite", "--shapes",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
-#: Cases of ``default`` to skip if the recommended setting does not use the vendor library. Every run tests
-#: ``default``, but these cases would prove nothing, and they could hang the GPU again.
-_OF_THE_LIBRARY = tuple(
-    f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
-)
+#: Rungs to skip under ``default`` if the recommended setting does not use the vendor library. Every run tests
+#: ``default``, but these checks would prove nothing, and they could hang the GPU again.
+_OF_THE_LIBRARY = ("conv", "train")
 
 
 def refuse(given: Iterable[str]) -> None:
@@ -43,7 +44,10 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
     setting = recommended.configuration.setting if recommended else None
     if recommended is None or setting is None:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
-    outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
+    skipped = [name for name in CHECKS if name not in _VERIFIED]
+    if recommended.verdict not in NATIVE:
+        of_library = (name for name, check in CHECKS.items() if check.rung in _OF_THE_LIBRARY)
+        skipped += [f"*/default/{name}/*" for name in of_library]
     ran = from_json(RunOptions, expected.options)
     if recommended.verdict != "cpu" and not ran.simulate:
         same_override(isa_override(expected), os.environ, "--verify")
@@ -51,7 +55,7 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
         ran,
         # The comma makes the text a list of names. "default" alone would name a predefined set of settings.
         settings=f"{setting},",
-        skip=(*_NOT_VERIFIED, *outside, *ran.skip),
+        skip=(*skipped, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
         redact=requested.redact,
         note=requested.note,

@@ -214,9 +214,9 @@ def _failed(progress: CheckProgress, last: Checked) -> tuple[str, Optional[str],
     why = outcome.evidence[0] if outcome.evidence else ""
     if state == "probe-error":
         return "unknown", "internal", f"rocmprobe itself failed in {what}: {why}", ()
-    if outcome.cause in _MEMORY:
+    if outcome.failure in _MEMORY:
         return "unknown", "error", f"not enough memory for {what}: {why}", ()
-    if outcome.cause == "torch-unusable":
+    if outcome.failure == "torch-unusable":
         return "problem", "error", f"error in {what}: {why}", (outcome.id,)
     if state == "hang" and not _proven(progress, last):
         return "unknown", "time", f"time: still {_doing(outcome)} in {what}: {why}", ()

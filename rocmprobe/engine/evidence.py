@@ -9,7 +9,7 @@ from typing import Optional
 
 from rocmprobe.backends.direct.checks import CALL_PREFIX
 from rocmprobe.knowledge.miopen_log import Reading
-from rocmprobe.model.results import CRASH_CAUSES
+from rocmprobe.model.results import CRASHES
 from rocmprobe.text.log import same
 
 #: Maximum number of lines of each kind, e.g. of the exception and of the end of the output.
@@ -58,10 +58,10 @@ def _stack(printed: list[str]) -> list[str]:
 
 
 def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Return the cause of a crash. ``status`` is the result of ``Child.exit``."""
+    """Return the failure of a crashed child. ``status`` is the result of ``Child.exit``."""
     if status == "SIGKILL" and oom_killed:
         return "oom-kill"
-    if status in CRASH_CAUSES:
+    if status in CRASHES:
         return status
     if status == "unkillable":
         return "killed"

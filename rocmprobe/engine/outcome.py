@@ -20,12 +20,12 @@ from rocmprobe.model.results import Attempt, Outcome, Setting
 from rocmprobe.model.results_file import to_json
 
 
-def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
+def without_trial(case: Case, target: Device, state: str, failure: Optional[str], *evidence: str) -> Outcome:
     """Return an outcome for a case that did not run."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
-        problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
+        problem=case.problem, direction=case.direction, dtype=case.dtype, failure=failure, evidence=evidence,
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def outcome_of(
     """
     tries = [(result, reply.trial) for reply in replies for result in reply.answers]
     last, reply = tries[-1][0], replies[-1]
-    state, message, cause = last.state, last.message, last.cause
+    state, message, failure = last.state, last.message, last.failure
     failed = [result for result, _ in tries if result.state != "pass"]
     if failed and len(failed) < len(tries):
         state = "flaky"
@@ -49,7 +49,7 @@ def outcome_of(
     if setting.solver:
         absent = reason_not_tested(setting.solver, state, reading)
         if absent:
-            state, message, cause = "n/a", absent, None
+            state, message, failure = "n/a", absent, None
     elif fine and _limits_solvers(setting) and had_no_solver(state, reading):
         message = f"{message}; no solver that this setting allows applies to this problem"
     elif state == "pass" and solver and backend.is_fallback(solver):
@@ -57,7 +57,7 @@ def outcome_of(
     evidence = [message] if message else []
     if state not in ("pass", "n/a"):
         evidence += evidence_of(reply.log, reading, last.evidence)
-    outcome = without_trial(case, target, state, cause, *evidence)
+    outcome = without_trial(case, target, state, failure, *evidence)
     return replace(
         outcome,
         trial=reply.trial,

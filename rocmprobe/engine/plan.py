@@ -14,7 +14,8 @@ from rocmprobe.knowledge.solvers import by_name
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
-from rocmprobe.model.results import DIRECTIONS, Setting
+from rocmprobe.model.results import DIRECTIONS, BadInput, Setting
+from rocmprobe.text.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Request:
     problems: str = ""
     directions: bool = False
     level: str = "quick"
+
+    def __post_init__(self) -> None:
+        if self.check not in CHECKS:
+            similar = did_you_mean(self.check, CHECKS)
+            raise BadInput(f"no check has the name {self.check!r}{similar} (see `rocmprobe list checks`)")
 
 
 def cases(
@@ -85,7 +91,13 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
         rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
         rank += case.setting == BY_LAYER
         check = CHECKS[case.check]
-        return check.last, rank, check.exclusive, trials[case.trial_key], checks.index(case.check)
+        return (
+            check.process == "last",
+            rank,
+            check.exclusive,
+            trials[case.trial_key],
+            checks.index(case.check),
+        )
 
     return sorted(asked, key=place)
 

@@ -164,14 +164,14 @@ def _lock_until_exit(path: Path) -> bool:
 def _settle(journal: RunJournal, retry_aborted: bool) -> None:
     """Record the resumption. Cases that were running get the outcome ``aborted``, or are retried."""
     targets = {target.device: target for target in journal.run.targets}
-    cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
+    failure, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append(Retry(case.id))
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
-            aborted = without_trial(case, targets[case.device], "aborted", cause, reason)
+            aborted = without_trial(case, targets[case.device], "aborted", failure, reason)
             journal.outcome(aborted)
     journal.append(Resumed(now(), _boot()))
 

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
@@ -16,7 +17,7 @@ from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
+from rocmprobe.knowledge.layers import by_layer, failing, holds, layer_checks
 from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
 from rocmprobe.model.results import (
     NATIVE,
@@ -65,12 +66,12 @@ class Session:
             ("hang", self.setup.budgets.hangs, "many-hangs"),
             ("crash", self.setup.budgets.crashes, "many-crashes"),
         )
-        for state, limit, cause in limits:
+        for state, limit, failure in limits:
             if self.journal.count(state, case) >= limit:
                 message = (
                     f"{limit:g} tests under {case.setting} ended in a {state}; its other tests did not run"
                 )
-                return self._blocked(case, message, cause)
+                return self._blocked(case, message, failure)
         if setting.solver and self._hanging_solvers(case):
             return self._blocked(
                 case, "solvers hung when run alone; the other solvers did not run", "many-hangs"
@@ -112,7 +113,7 @@ class Session:
             return None
         for gate in gates:
             if gate.state == "blocked":
-                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
+                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.failure)
             if not gate.works:
                 return self._without_trial(case, "skipped", None, f"{gate.id} is {gate.state}")
         return self._without_trial(
@@ -148,7 +149,8 @@ class Session:
 
     def _by_layer(self, case: Case) -> DerivedSetting:
         """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""
-        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.setup.options.purpose)
+        checks = tuple(chain.from_iterable(layer_checks().values()))
+        options = failing(self._settled(case, checks, "default"), self.setup.options.purpose)
         cures = []
         for setting in self.setup.settings[case.device] if options else ():
             if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
@@ -204,8 +206,8 @@ class Session:
             target = self.setup.target(case)
             return without_trial(case, target, "probe-error", None, lines[-1], *lines[-12:])
 
-    def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
-        return self._without_trial(case, "blocked", cause, reason)
+    def _blocked(self, case: Case, reason: str, failure: Optional[str]) -> Outcome:
+        return self._without_trial(case, "blocked", failure, reason)
 
-    def _without_trial(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
-        return without_trial(case, self.setup.target(case), state, cause, reason)
+    def _without_trial(self, case: Case, state: str, failure: Optional[str], reason: str) -> Outcome:
+        return without_trial(case, self.setup.target(case), state, failure, reason)

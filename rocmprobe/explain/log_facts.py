@@ -509,4 +509,4 @@ def _messages(outcome: Outcome) -> Iterator[str]:
 
 def _exit(outcome: Outcome) -> Optional[str]:
     by_state = {"hang": "hang", "wrong": "none", "error": "exception"}
-    return _EXITS.get(outcome.cause or "") or by_state.get(outcome.state)
+    return _EXITS.get(outcome.failure or "") or by_state.get(outcome.state)

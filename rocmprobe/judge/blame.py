@@ -14,10 +14,10 @@ from rocmprobe.knowledge import causes
 from rocmprobe.model.results import Finding, Machine, Outcome
 from rocmprobe.text.log import of_text
 
-#: (cause, layer) keyed by ``Outcome.cause``. It is used if the evidence names nothing more specific.
+#: (cause, layer) keyed by ``Outcome.failure``. It is used if the evidence names nothing more specific.
 #: "oom-kill" means that the main memory was full. data/causes.toml has no cause for full main memory, only
 #: the layer "oom".
-_BY_CAUSE = {
+_BY_FAILURE = {
     "out-of-memory": ("vram-oom", "oom"),
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
@@ -83,8 +83,8 @@ def blamed(
     named = signature(run, outcomes)
     if named:
         return named[0], named[1] or layer
-    kinds = {outcome.cause for outcome in outcomes}
-    for cause, known in _BY_CAUSE.items():
+    kinds = {outcome.failure for outcome in outcomes}
+    for cause, known in _BY_FAILURE.items():
         if kinds == {cause}:
             return known
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
@@ -98,7 +98,7 @@ def library_layer(run: Evidence, outcomes: tuple[Outcome, ...]) -> str:
     """Return the vendor library's failing layer: "miopen-find", "miopen-exec", "cudnn" or "onednn"."""
     if run.library != "MIOpen":
         return run.library.lower()
-    return "miopen-find" if outcomes and outcomes[0].cause == "miopen-status" else "miopen-exec"
+    return "miopen-find" if outcomes and outcomes[0].failure == "miopen-status" else "miopen-exec"
 
 
 def search_layer(run: Evidence) -> str:

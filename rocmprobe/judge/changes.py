@@ -1,16 +1,12 @@
-"""Cases that changed between two runs, and findings about the changes."""
+"""Cases that changed between two runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Optional
 
 from rocmprobe.checks import DIRECT
-from rocmprobe.judge.assessment import concerns_convolution, failed, quoted
-from rocmprobe.judge.blame import blamed
-from rocmprobe.judge.evidence import Evidence
-from rocmprobe.knowledge.causes import causes
-from rocmprobe.knowledge.expectations import observed
+from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.changes import (  # fmt: skip
     CHANGED,
@@ -20,11 +16,10 @@ from rocmprobe.model.changes import (  # fmt: skip
     MISSING,
     NEW,
     REGRESSION,
-    TABLE,
     Change,
     Changes,
 )
-from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import fails, works
 
 _QUOTED = 5
@@ -96,10 +91,13 @@ def worse(results: Results) -> bool:
     """Return True if ``--fail-on regressions`` should fail."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
-    return bool(regressions(results) or unexplained_losses(results.changes.of(LOST)) or _strange(results))
+    return bool(
+        regressions(results) or unexplained_losses(results.changes.of(LOST)) or strange_baseline(results)
+    )
 
 
-def _strange(results: Results) -> str:
+def strange_baseline(results: Results) -> str:
+    """Return the reason why the baseline is probably of another kind of run, or ""."""
     if not results.changes:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))
@@ -109,55 +107,3 @@ def _strange(results: Results) -> str:
     if missing <= compared or narrowed or results.partial:
         return ""
     return f"{missing} of the {compared + missing} tests of the baseline did not run this time"
-
-
-def expectation_findings(run: Evidence) -> Iterator[Finding]:
-    """Yield findings about regressions, known failures, unexpected passes and an unsuitable baseline.
-
-    Expected failures in ``run`` must already have the state ``xfail`` or ``xpass``.
-    """
-    results = run.results
-    if results.changes and (strange := _strange(results)):
-        yield Finding(
-            "strange-baseline", "warning", "unknown", "warning-only", strange,
-            (f"{results.changes.baseline}, a run of {results.changes.started}",),
-            "Name a run with the same device, driver, level and settings.",
-        )  # fmt: skip
-    failing = regressions(results) if results.changes else ()
-    if failing:
-        yield Finding(
-            "regressions", "error", *blamed(run, failing),
-            f"{len(failing)} test(s) passed in the baseline and fail now",
-            quoted(failing, _QUOTED),
-            "Check what changed on the machine since the baseline. The other findings say what fails.",
-        )  # fmt: skip
-    yield from _known(results)
-    mended = tuple(outcome for outcome in results.outcomes if outcome.state == "xpass")
-    if mended:
-        yield Finding(
-            "unexpected-passes", "info", "unknown", "warning-only",
-            f"{len(mended)} test(s) were expected to fail, but pass",
-            tuple(
-                f"{each.id}: {each.expected.state}, expected to fail: {each.expected.reason}"
-                for each in mended[:_QUOTED]
-                if each.expected
-            ),
-            "Use this run's results as the new baseline. If rocmprobe's list of known failures is out of "
-            "date, report this (docs/ci.md).",
-        )  # fmt: skip
-
-
-def _known(results: Results) -> Iterator[Finding]:
-    layers = {cause.name: cause.layer for cause in causes()}
-    rows: dict[tuple[str, str, str], list[Outcome]] = {}
-    for outcome in results.outcomes:
-        known = outcome.expected
-        if known and outcome.state == "xfail" and known.source == TABLE:
-            rows.setdefault((known.reason, known.link, known.cause), []).append(outcome)
-    for number, ((reason, link, cause), outcomes) in enumerate(rows.items()):
-        yield Finding(
-            f"known-failure-{number}", "info", cause, layers.get(cause, "warning-only"),
-            f"{len(outcomes)} failure(s) are known for this chip with the installed versions: {reason}",
-            (link, *quoted(map(observed, outcomes))),
-            f"See {link} for other reports. Avoid the settings and layers that fail here.",
-        )  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Optional
 
 from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.blame import contradicts
-from rocmprobe.judge.changes import changes_since, expectation_findings
+from rocmprobe.judge.changes import changes_since
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.findings.diagnose import diagnose, expectation_findings
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.expectations import Expectation, expectations, observed
 from rocmprobe.model.baseline import Baseline

@@ -6,6 +6,7 @@ Under ``by-layer``, PyTorch's own kernels compute the layers that fail in the ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
@@ -14,24 +15,29 @@ from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import DerivedSetting, are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 
-LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
-    layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
-    for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
-}
 NAME = "by-layer"
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
-LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
 #: Checks of training only. They do not count for inference.
 _OF_TRAINING = ("batch-norm",)
+
+
+@lru_cache(maxsize=1)
+def layer_checks() -> Mapping[LibraryLayer, tuple[str, ...]]:
+    """Return the names of the checks of each layer."""
+    found: dict[LibraryLayer, tuple[str, ...]] = {}
+    for name, check in CHECKS.items():
+        if check.layer:
+            found[check.layer] = (*found.get(check.layer, ()), name)
+    return found
 
 
 def options_for(words: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments of ``bypass.install`` for these layers, e.g. "rnn" for "recurrent layers"."""
     wanted = set(words)
-    return tuple(dict.fromkeys(layer.option for layer in LAYERS if layer.words in wanted))
+    return tuple(dict.fromkeys(layer.option for layer in layer_checks() if layer.words in wanted))
 
 
 def install_line(options: Iterable[str], bypass: bool = False) -> str:
@@ -58,7 +64,9 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
         broken -= set(_OF_TRAINING)
-    return tuple(dict.fromkeys(layer.option for layer, checks in LAYERS.items() if broken & set(checks)))
+    return tuple(
+        dict.fromkeys(layer.option for layer, checks in layer_checks().items() if broken & set(checks))
+    )
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:

@@ -34,7 +34,7 @@ class Baseline:
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Return the observed state of each finished case, keyed by case id."""
-    return {outcome.id: observed_state(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
+    return {outcome.id: observed_state(outcome) for outcome in outcomes if outcome.failure != RUN_DIED}
 
 
 def observed_state(outcome: Outcome) -> str:

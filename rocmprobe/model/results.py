@@ -18,16 +18,17 @@ from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import message
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BadInput = reading.BadInput
 
-CRASH_CAUSES = (
+CRASHES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
 )  # fmt: skip
-#: Causes of an outcome. The cause of a blocked outcome can also be "rung:" and the name of the failed rung.
-CAUSES = (
-    *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
+#: What was seen when a case failed or did not run. For a blocked case, it can also be "rung:" and the name
+#: of the failed rung.
+FAILURES = (
+    *CRASHES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
 )  # fmt: skip
 
@@ -280,7 +281,7 @@ class Outcome:
     dtype: str = "float32"
     phase: Optional[str] = None
     activity: Optional[str] = None
-    cause: Optional[str] = None
+    failure: Optional[str] = None
     attempts: tuple[Attempt, ...] = ()
     solver: Optional[str] = None
     timings: Mapping[str, Any] = field(default_factory=dict)
@@ -296,8 +297,8 @@ class Outcome:
 
     @property
     def meaning(self) -> State:
-        """The ``State`` for this outcome's state and cause."""
-        return state_of(self.state, self.cause)
+        """The ``State`` for this outcome's state and failure."""
+        return state_of(self.state, self.failure)
 
     @property
     def works(self) -> bool:

@@ -128,6 +128,11 @@ def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version is None or (version != SCHEMA_VERSION and "rocmprobe" not in data):
         raise BadInput(f"{path}: not a results file of rocmprobe; {_NO_RESULTS}")
+    if version == 2 and isinstance(data.get("outcomes"), list):
+        # Version 2 called the key "failure" of outcomes "cause".
+        data["schema_version"] = version = SCHEMA_VERSION
+        for outcome in filter(lambda each: isinstance(each, dict), data["outcomes"]):
+            outcome["failure"] = outcome.pop("cause", None)
     if version != SCHEMA_VERSION:
         raise BadInput(
             f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "

@@ -41,7 +41,7 @@ def _fails(name: str, symbol: str, meaning: str) -> State:
     return State(name, symbol, "bad", meaning, "failed", "Failed", fails=True, blocks=True)
 
 
-#: Cause of an ``aborted`` outcome of a run that was ended. Unlike ``machine-died``, this cause proves
+#: Failure of an ``aborted`` outcome of a run that was ended. Unlike ``machine-died``, this failure proves
 #: nothing.
 RUN_DIED = "run-died"
 _ABORTED_WITH_RUN = State(
@@ -73,15 +73,15 @@ _RANKS = {row: rank for rank, row in enumerate(_ROWS)}
 STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
 
 
-def state_of(name: str, cause: Optional[str] = None) -> State:
-    """Return the ``State`` called ``name``. For "aborted", the state depends on ``cause``."""
+def state_of(name: str, failure: Optional[str] = None) -> State:
+    """Return the ``State`` called ``name``. For "aborted", the state depends on ``failure``."""
     row = STATES[name]
-    return _ABORTED_WITH_RUN if name == "aborted" and cause == RUN_DIED else row
+    return _ABORTED_WITH_RUN if name == "aborted" and failure == RUN_DIED else row
 
 
-def rank(name: str, cause: Optional[str] = None) -> int:
+def rank(name: str, failure: Optional[str] = None) -> int:
     """Return the rank of a state, where 0 is the worst."""
-    return _RANKS[state_of(name, cause)]
+    return _RANKS[state_of(name, failure)]
 
 
 def works(name: Optional[str]) -> bool:
@@ -90,5 +90,5 @@ def works(name: Optional[str]) -> bool:
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if the state ``name`` proves a failure. "aborted" counts, whatever its cause."""
+    """Return True if the state ``name`` proves a failure. "aborted" counts, whatever its failure."""
     return name in STATES and STATES[name].fails

@@ -58,7 +58,7 @@ def verdict_tone(results: Results) -> str:
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    return min(outcomes, key=lambda outcome: rank(outcome.state, outcome.cause))
+    return min(outcomes, key=lambda outcome: rank(outcome.state, outcome.failure))
 
 
 def reason(outcome: Outcome) -> str:
@@ -70,4 +70,4 @@ def reason(outcome: Outcome) -> str:
     for attempt in outcome.attempts:
         if attempt.message:
             return attempt.message
-    return outcome.cause or ""
+    return outcome.failure or ""

@@ -25,9 +25,9 @@ _PLACEHOLDER = re.compile(rf"<({'|'.join(_KINDS)})(?:-[0-9a-f]{{5}})?>")
 _OURS = frozenset({
     "id", "record", "case", "cases", "needs", "device", "driver", "setting", "settings", "check", "rung",
     "state", "trial", "problem", "problems", "direction", "directions", "dtype", "dtypes", "phase",
-    "activity", "cause", "solver", "native_isa", "effective_isa", "exit", "start_method", "status", "after",
-    "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip", "schema_version",
-    "rocmprobe", "started", "finished", "boot", "environment",
+    "activity", "cause", "failure", "solver", "native_isa", "effective_isa", "exit", "start_method",
+    "status", "after", "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip",
+    "schema_version", "rocmprobe", "started", "finished", "boot", "environment",
 })  # fmt: skip
 _IDENTIFIER_NAMES = {
     "hostname": "host", "nodename": "host", "username": "user", "serial": "serial", "serial_number": "serial",

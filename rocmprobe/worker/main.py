@@ -65,14 +65,15 @@ def answer(driver: Driver, case: Case) -> tuple[list[CheckResult], bool]:
     """Run a case with retries. Return all attempts, and True if this process cannot run another case."""
     attempts: list[CheckResult] = []
     poisoned = False
-    most = 1 if CHECKS[case.check].once else ATTEMPTS
-    while len(attempts) < most and not poisoned:
+    while not poisoned:
         started = time.perf_counter()
         attempts.append(driver.attempt(case))
         attempts[-1].timings["seconds"] = time.perf_counter() - started
         if attempts[-1].state not in ("wrong", "error"):
             break
         poisoned = any(mark in attempts[-1].message for mark in POISONED) or not driver.device_answers()
+        if len(attempts) == ATTEMPTS or CHECKS[case.check].once:
+            break
     return attempts, poisoned
 
 

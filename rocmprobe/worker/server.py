@@ -24,6 +24,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import import_torch, serve
 
@@ -116,7 +117,8 @@ def _import_for_children() -> None:
     with contextlib.suppress(Exception):
         import_torch()
         importlib.import_module("rocmprobe.worker.torch_driver")
-    importlib.import_module("rocmprobe.checks")
+    # The first use loads all checks, so that no child has to.
+    tuple(CHECKS)
 
 
 def _holds_device() -> bool:

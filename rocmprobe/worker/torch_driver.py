@@ -117,15 +117,15 @@ class TorchDriver:
 def _error(error: BaseException) -> CheckResult:
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
-    cause = "exception"
+    failure = "exception"
     if "miopenStatus" in text:
-        cause = "miopen-status"
+        failure = "miopen-status"
     elif out_of_memory(error):
-        cause = "out-of-memory"
+        failure = "out-of-memory"
     elif any(mark in text for mark in POISONED):
-        cause = "device-error"
+        failure = "device-error"
     frames = [line for frame in traceback.format_tb(error.__traceback__)[-3:] for line in frame.splitlines()]
-    return CheckResult("error", lines[0], cause, evidence=lines[1:6] + frames)
+    return CheckResult("error", lines[0], failure, evidence=lines[1:6] + frames)
 
 
 def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:

@@ -403,7 +403,7 @@ def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
 
 @pytest.mark.parametrize(("state", "cause"), [("crash", "oom-kill"), ("error", "out-of-memory")])
 def test_memory_that_others_have_is_no_problem_of_the_machine(state: str, cause: str) -> None:
-    given = verdict(answered(state, cause=cause))
+    given = verdict(answered(state, failure=cause))
     assert (given.state, given.reason, exit_code(given)) == ("unknown", "error", 6)
 
 

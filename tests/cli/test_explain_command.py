@@ -182,7 +182,7 @@ def of_a_run(folder: Path) -> Path:
     machine = Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0")})
     passed = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "pass", "t0")
     failed = Outcome(
-        "b", "cuda:0", "torch", "default", "gemm", "gemm", "crash", "t1", cause="SIGABRT",
+        "b", "cuda:0", "torch", "default", "gemm", "gemm", "crash", "t1", failure="SIGABRT",
         attempts=(Attempt("crash", "t1", "the child ended with SIGABRT"),), evidence=(FATAL.splitlines()[0],),
     )  # fmt: skip
     trials = tuple(

@@ -85,7 +85,7 @@ class TestEnds:
         assert started.process.returncode == INTERRUPTED
         resumed = cli("run", "--resume", folder)
         assert resumed.returncode == OK, resumed.stdout
-        assert (outcome_in(tmp_path).state, outcome_in(tmp_path).cause) == ("aborted", "run-died")
+        assert (outcome_in(tmp_path).state, outcome_in(tmp_path).failure) == ("aborted", "run-died")
 
 
 @pytest.mark.parametrize(

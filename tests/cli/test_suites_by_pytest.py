@@ -68,7 +68,9 @@ def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: A
     ]  # fmt: skip
     cells = [row.inner_text().split("\t") for row in page.locator("#results-table .collapsible").all()]
     found = {test.partition("[")[2][:-1]: shown for _, *shown, test, _, _ in cells}
-    assert found == {each.id: [each.state, each.setting, each.cause or ""] for each in done.results.outcomes}
+    assert found == {
+        each.id: [each.state, each.setting, each.failure or ""] for each in done.results.outcomes
+    }
 
 
 @pytest.mark.thorough

@@ -74,7 +74,7 @@ def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> Non
 
 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
-    outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", cause="gpu-wedged")
+    outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", failure="gpu-wedged")
     results = Results(
         SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,)
     )

@@ -92,7 +92,7 @@ def test_the_fault_of_miopen_is_named_with_the_command_that_shows_it(asked):
     done = asked(LC_STAND_IN_FAULTS="miopenConvolutionForward=abort")
     assert done.ended.returncode == 3, done.ended.stderr
     outcome = done.outcomes[case("miopen-direct", PROBLEM, "fwd")]
-    assert (outcome.state, outcome.cause, len(outcome.attempts)) == ("crash", "SIGABRT", 3)
+    assert (outcome.state, outcome.failure, len(outcome.attempts)) == ("crash", "SIGABRT", 3)
     assert outcome.evidence[0].endswith("in phase first-call, in miopenConvolutionForward")
     assert done.states[case("miopen-direct", PROBLEM, "bwd-data")] == "pass"
     [finding] = done.results.findings

@@ -10,7 +10,7 @@ from runs import CHECKOUT
 
 from rocmprobe.backends import Miopen
 from rocmprobe.engine.evidence import crash_cause, evidence_of, killed_for_memory, oom_kills
-from rocmprobe.model.results import CAUSES, CRASH_CAUSES
+from rocmprobe.model.results import CRASHES, FAILURES
 
 #: What MIOpen prints in one try of a kernel that the compiler refuses, with the names of that try.
 TRY = """\
@@ -61,7 +61,7 @@ def test_the_frames_of_a_stack_stay_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("status", "oom_killed", "cause"),
     [
-        *((name, None, name) for name in CRASH_CAUSES if name.startswith("SIG")),
+        *((name, None, name) for name in CRASHES if name.startswith("SIG")),
         ("SIGKILL", False, "SIGKILL"),
         ("SIGKILL", True, "oom-kill"),
         ("SIGSEGV", True, "SIGSEGV"),
@@ -74,7 +74,7 @@ def test_the_frames_of_a_stack_stay_in_their_order() -> None:
 )
 def test_every_status_has_a_cause(status: str, oom_killed: bool | None, cause: str) -> None:
     assert crash_cause(status, oom_killed) == cause
-    assert cause in CRASH_CAUSES
+    assert cause in CRASHES
 
 
 def counters(root: Path, vmstat: str | None, cgroup: str | None, events: str | None) -> dict[str, int]:
@@ -107,7 +107,7 @@ def test_the_cgroup_s_counter_is_believed_before_the_machine_s() -> None:
     assert killed_for_memory({}, {"cgroup": 1}) is None
 
 
-def test_the_document_names_every_cause() -> None:
-    row = re.search(r"^\| `cause` \|.*$", (CHECKOUT / "docs/results.md").read_text("utf-8"), re.MULTILINE)
+def test_the_document_names_every_failure() -> None:
+    row = re.search(r"^\| `failure` \|.*$", (CHECKOUT / "docs/results.md").read_text("utf-8"), re.MULTILINE)
     assert row
-    assert set(CAUSES) <= set(re.findall(r"`([^`]+)`", row[0]))
+    assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", row[0]))

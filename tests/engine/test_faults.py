@@ -60,7 +60,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def facts(outcome: Outcome) -> tuple[str, str | None, str | None, str | None, list[str]]:
     attempts = [attempt.state for attempt in outcome.attempts]
-    return outcome.state, outcome.phase, outcome.activity, outcome.cause, attempts
+    return outcome.state, outcome.phase, outcome.activity, outcome.failure, attempts
 
 
 def test_a_segmentation_fault_is_a_crash_with_its_signal_and_stack(broken: Run) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rows import every_row
 from runs import Background, machine_file, wait_until
 
-from rocmprobe.model.results import CAUSES, Outcome, Trial
+from rocmprobe.model.results import FAILURES, Outcome, Trial
 from rocmprobe.model.results_file import read_results
 from rocmprobe.simulate.machines import PHASES
 
@@ -129,8 +129,8 @@ def test_a_fault_is_told_by_phase_state_cause_and_activity(broken: Broken, phase
     run = next(phases[0] for phases in TOGETHER if phase in phases)
     outcome, expected = broken.outcomes[f"{run} {fault_problem(phase, kind)}"], told(phase, kind)
     exit_status = broken.trials[outcome.trial].exit
-    assert Told(outcome.state, outcome.cause, outcome.activity, exit_status) == expected, outcome.evidence
-    assert outcome.cause is None or outcome.cause in CAUSES
+    assert Told(outcome.state, outcome.failure, outcome.activity, exit_status) == expected, outcome.evidence
+    assert outcome.failure is None or outcome.failure in FAILURES
     if expected.state != "pass":
         assert outcome.phase == {"import": "start"}.get(phase, phase)
     if expected.state in ("crash", "hang"):

@@ -90,7 +90,7 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path, short_folder: Path, mome
     assert set(final) == set(resumed.outcomes)
     assert len(final) == 9 * gpus
     for case in lost:
-        assert (final[case]["state"], final[case]["cause"]) == ("aborted", "run-died")
+        assert (final[case]["state"], final[case]["failure"]) == ("aborted", "run-died")
     assert {final[case]["state"] for case in final if case not in lost} == {"pass"}
 
 

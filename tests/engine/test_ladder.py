@@ -48,9 +48,9 @@ def wedged(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_device_that_no_longer_answers_stops_the_run_with_exit_code_4(wedged: Run) -> None:
     assert wedged.ended.returncode == 4
     first, *others = wedged.outcomes.values()
-    assert (first.check, first.state, first.cause) == ("copy", "hang", "timeout")
+    assert (first.check, first.state, first.failure) == ("copy", "hang", "timeout")
     on_device = [outcome for outcome in others if outcome.setting != "cpu"]
-    assert {(outcome.state, outcome.cause) for outcome in on_device} == {("blocked", "gpu-wedged")}
+    assert {(outcome.state, outcome.failure) for outcome in on_device} == {("blocked", "gpu-wedged")}
     assert wedged.of("cpu").state == "pass"
     assert [record["device"] for record in journal(wedged.folder) if record["record"] == "wedged"] == [
         "cuda:0"
@@ -98,8 +98,8 @@ def test_after_some_hangs_or_crashes_of_a_setting_the_rest_of_it_is_not_asked(tm
     assert states["vendor-off"] == ["pass"] * 5
     # The second hang is believed at once.
     assert [len(found.of("default", text).attempts) for text in texts] == [2, 1, 0, 0, 0]
-    assert found.of("default", texts[2]).cause == "many-hangs"
-    assert found.of("immediate", texts[3]).cause == "many-crashes"
+    assert found.of("default", texts[2]).failure == "many-hangs"
+    assert found.of("immediate", texts[3]).failure == "many-crashes"
     assert "3 tests under immediate ended in a crash" in found.of("immediate", texts[4]).evidence[0]
 
 
@@ -115,7 +115,7 @@ def test_a_status_of_the_library_that_leaves_the_device_unusable_costs_its_own_c
         "--settings", "default,", "--problem", broken, "--problem", fine,
     )  # fmt: skip
     failed = found.of("default", broken)
-    assert (failed.state, failed.cause) == ("error", "miopen-status")
+    assert (failed.state, failed.failure) == ("error", "miopen-status")
     # In place where the device still answers, else each time in a fresh child.
     assert len({attempt.trial for attempt in failed.attempts}) == (3 if poisons else 1)
     assert len(failed.attempts) == 3

@@ -88,7 +88,7 @@ def test_gemm_blocks_what_stands_on_it(tmp_path: Path) -> None:
     assert broken.of("default").state == "pass"
     for setting in SETTINGS.split(","):
         outcome = broken.of(setting)
-        assert (outcome.state, outcome.cause) == ("blocked", "rung:gemm")
+        assert (outcome.state, outcome.failure) == ("blocked", "rung:gemm")
         assert outcome.evidence[0] == f"{gemm} is error: RuntimeError: it failed"
         assert not outcome.trial
 

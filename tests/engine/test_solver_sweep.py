@@ -177,7 +177,7 @@ def test_the_first_hang_is_proven_by_a_second_and_the_sweep_ends_after_a_few(tmp
     made = run(tmp_path / "out", "--simulate", machine, *asking(*solvers))
     assert classes(made) == {GEMM: "hang", OCL: "hang", "fft": "blocked"}
     assert [len(of_solver(made, name).attempts) for name in solvers] == [2, 1, 0]
-    assert of_solver(made, "fft").cause == "many-hangs"
+    assert of_solver(made, "fft").failure == "many-hangs"
     assert made.of("no-faulty-solvers").state == "n/a"
 
 
@@ -322,7 +322,7 @@ def test_a_family_that_is_left_without_a_solver_is_an_error_that_is_explained(tm
     )  # fmt: skip
     assert done.of("default").state == done.of("gemm-only").state == "pass"
     failed = done.of("winograd-only")
-    assert (failed.state, failed.cause) == ("error", "miopen-status")
+    assert (failed.state, failed.failure) == ("error", "miopen-status")
     assert failed.evidence[0] == (
         "RuntimeError: miopenStatusUnknownError; no solver that this setting allows applies to this problem"
     )
@@ -342,7 +342,7 @@ def test_an_error_under_every_setting_is_not_blamed_on_a_choice_of_solvers(tmp_p
     )  # fmt: skip
     for setting in ("default", "gemm-only", "naive-only"):
         failed = done.of(setting)
-        assert (failed.state, failed.cause) == ("error", "miopen-status")
+        assert (failed.state, failed.failure) == ("error", "miopen-status")
         assert failed.evidence[0] == "RuntimeError: miopenStatusUnknownError"
     (finding,) = (each for each in done.results.findings if each.id == "native-convolution")
     assert "(3 of 3 settings)" in finding.title

@@ -45,7 +45,7 @@ DEVICES = {"miopen": "cuda:0", "cudnn": "cuda:0", "onednn": "cpu"}
 REPEATS = 100
 STATUS = {
     "state": "error",
-    "cause": "miopen-status",
+    "failure": "miopen-status",
     "evidence": (
         "RuntimeError: miopenStatusUnknownError",
         "Forward Convolution cannot be executed due to incorrect params",

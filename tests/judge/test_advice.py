@@ -48,7 +48,7 @@ def test_what_no_other_build_mends_is_told():
         "MIOpen Error: /MIOpen/src/sqlite_db.cpp:220: Internal error while accessing SQLite database: "
         "unable to open database file"
     )
-    databases = {"state": "error", "cause": "miopen-status", "evidence": (line,)}
+    databases = {"state": "error", "failure": "miopen-status", "evidence": (line,)}
     results = run({**DEAD, **natively(databases)})
     errors = {each.cause for each in judge(results).findings if each.severity == "error"}
     assert "miopen-db-unusable" in errors

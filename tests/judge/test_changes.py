@@ -19,7 +19,7 @@ from rocmprobe.model.states import STATES
 
 BROKEN = {"default/convolution/*": STATUS, "as-found/convolution/*": STATUS}
 #: A machine of which the table knows that convolution may crash on it.
-KNOWN = {"default/convolution/*": {"state": "crash", "cause": "SIGSEGV", "evidence": ("SIGSEGV",)}}
+KNOWN = {"default/convolution/*": {"state": "crash", "failure": "SIGSEGV", "evidence": ("SIGSEGV",)}}
 
 
 def baseline(results: Results) -> Baseline:

@@ -27,7 +27,7 @@ from rocmprobe.model.results import Fact, Gpu, Machine, Trial
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 LIBRARIES = ("miopen", "cudnn", "onednn")
-CRASH = {"state": "crash", "cause": "SIGSEGV"}
+CRASH = {"state": "crash", "failure": "SIGSEGV"}
 FAULT = {"state": "crash", "evidence": ("Memory access fault by GPU node-1 on address 0x0",)}
 BUSY = {"state": "hang", "activity": "busy", "evidence": ("no answer in 60 s",)}
 
@@ -213,7 +213,11 @@ class TestLadder:
         assert (found.cause, found.layer, found.severity) == ("fp16-broken", "rocblas", "warning")
 
 
-ERROR = {"state": "error", "cause": "miopen-status", "evidence": ("RuntimeError: miopenStatusUnknownError",)}
+ERROR = {
+    "state": "error",
+    "failure": "miopen-status",
+    "evidence": ("RuntimeError: miopenStatusUnknownError",),
+}
 COMPILER = {"state": "error", "evidence": ("MIOpen Error: hipoc_program.cpp:299: Code object build failed.",)}
 #: Checks of what else enters the library: the id of the finding, and its first words.
 PRIMITIVES = (
@@ -379,7 +383,7 @@ class TestOtherLayers:
 
     def test_what_went_wrong_in_the_run_itself(self):
         # A wedged device.
-        results = run({**DEAD, "cpu/*": {"state": "blocked", "cause": "gpu-wedged"}})
+        results = run({**DEAD, "cpu/*": {"state": "blocked", "failure": "gpu-wedged"}})
         assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"
 
         # A partial run.
@@ -444,7 +448,7 @@ def test_signature(line, cause):
     ],
 )  # fmt: skip
 def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, named):
-    outcomes = run({f"default/convolution/{FP32}/fwd": {"state": state, "cause": cause}}).outcomes
+    outcomes = run({f"default/convolution/{FP32}/fwd": {"state": state, "failure": cause}}).outcomes
     failed = tuple(outcome for outcome in outcomes if outcome.state == state)
     assert blamed(Evidence(run()), failed, "miopen-exec") == named
 
@@ -461,7 +465,7 @@ def test_a_bypass_that_fails_below_itself_is_no_bug_of_it():
 @every_row("asked", ["*", f"*/convolution/{FP32}/*"])
 def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
     import_error = "import torch: OSError: libamdhip64.so.5: cannot open shared object file: No such file"
-    results = run({asked: {"state": "error", "cause": "torch-unusable", "evidence": (import_error,)}})
+    results = run({asked: {"state": "error", "failure": "torch-unusable", "evidence": (import_error,)}})
     results = dataclasses.replace(
         results, outcomes=tuple(each for each in results.outcomes if each.state == "error")
     )
@@ -471,7 +475,7 @@ def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
 
 
 CRASHED_IN_HIP = {
-    "state": "crash", "cause": "SIGSEGV", "phase": "first-call",
+    "state": "crash", "failure": "SIGSEGV", "phase": "first-call",
     "evidence": (
         "the process ended with SIGSEGV in phase first-call", "Fatal Python error: Segmentation fault",
         "/usr/lib/x86_64-linux-gnu/libamdhip64.so.6(+0x1f2a40)",

@@ -54,12 +54,12 @@ def test_what_fails_in_pytorch_alone_is_not_the_library_s_fault() -> None:
 
 def test_what_pytorch_could_not_run_counts_if_a_lower_check_fails() -> None:
     blocked = {
-        "*/convolution/*": {"state": "blocked", "cause": "rung:elementwise"},
+        "*/convolution/*": {"state": "blocked", "failure": "rung:elementwise"},
         "default/elementwise/*": "error",
     }
     ids = found(run(blocked), direct("miopen-direct"))
     assert ids["miopen-direct"].layer == "torch-build"
-    wedged = {"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}}
+    wedged = {"*/convolution/*": {"state": "blocked", "failure": "gpu-wedged"}}
     assert "miopen-direct" not in found(run(wedged), direct("miopen-direct"))
 
 

@@ -24,7 +24,7 @@ GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
         (judge(BROKEN), FINDINGS, FINDINGS),
         (judge(BROKEN, KNOWN), FINDINGS, OK),
         (judge(BROKEN, GOOD), FINDINGS, FINDINGS),
-        (judge(run({"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}})), WEDGED, WEDGED),
+        (judge(run({"*/convolution/*": {"state": "blocked", "failure": "gpu-wedged"}})), WEDGED, WEDGED),
     ],
 )
 def test_exit_codes_of_each_policy(results: Results, findings: int, regressions: int) -> None:

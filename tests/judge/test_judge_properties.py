@@ -94,7 +94,7 @@ def any_results(draw):
             outcome,
             state=picks.choice(few),
             evidence=(picks.choice(EVIDENCE),) * picks.randrange(3),
-            cause=picks.choice((None, "miopen-status", "gpu-wedged", "SIGSEGV")),
+            failure=picks.choice((None, "miopen-status", "gpu-wedged", "SIGSEGV")),
             activity=picks.choice((None, "busy", "compiler-child")),
         )
         for outcome in base.outcomes

@@ -95,7 +95,7 @@ def test_channels_last_counts_under_its_setting() -> None:
 #: The first is the faster one by the geometric mean, the second by the time of the program.
 FAST_ONCE = {FIRST: times(40.0, 40.0, 40.0), SECOND: times(0.001, 0.001, 0.001)}
 FAST_OFTEN = {FIRST: times(1.0, 1.0, 1.0), SECOND: times(1.6, 1.6, 1.6)}
-DEAD = {"state": "error", "cause": "miopen-status"}
+DEAD = {"state": "error", "failure": "miopen-status"}
 
 
 @every_row(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])

@@ -208,7 +208,7 @@ def by_layer(results, states=None, base="default", options=("batch_norm",)):
     own = []
     for outcome in results.outcomes:
         if outcome.setting == "default" and outcome.check not in ("problem-matrix", "softmax"):
-            fields = {"state": (states or {}).get(outcome.check, "pass"), "cause": None, "evidence": ()}
+            fields = {"state": (states or {}).get(outcome.check, "pass"), "failure": None, "evidence": ()}
             name = outcome.id.replace("/default/", "/by-layer/")
             own.append(dataclasses.replace(outcome, id=name, setting="by-layer", **fields))
     return dataclasses.replace(

@@ -36,12 +36,12 @@ def test_an_import_that_fails_is_told_and_the_device_is_not_blamed(
     assert broken.ended.returncode == 1
     assert "Traceback" not in broken.ended.stderr
     copy = broken.outcomes["cpu/torch/default/copy/float32"]
-    assert (copy.state, copy.cause, copy.phase) == (state, cause, "start")
+    assert (copy.state, copy.failure, copy.phase) == (state, cause, "start")
     assert copy.evidence[0] == message
     others = [
         outcome for outcome in broken.outcomes.values() if outcome is not copy and outcome.id != copy.id
     ]
-    assert {(outcome.state, outcome.cause) for outcome in others} == {("blocked", "rung:copy")}
+    assert {(outcome.state, outcome.failure) for outcome in others} == {("blocked", "rung:copy")}
 
 
 @pytest.mark.thorough

@@ -54,7 +54,7 @@ class CheckResult:
 
     state: str = "pass"
     message: str = ""
-    cause: Optional[str] = None
+    failure: Optional[str] = None
     timings: dict[str, float] = field(default_factory=dict)
     numerics: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)

@@ -39,19 +39,23 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
     # kernel depends.
     cache: Mapping[str, Any] = fact.value
     path = str(cache["path"])
-    evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
+    where = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
     if not cache["complete"]:
-        evidence += "; only part of the cache was read"
+        where += "; only part of the cache was read"
     finding = name.replace(".", "-")
     number, broken = cache["buffer_ops"], _miscompiling(machine, set(cache["isas"]))
     if number and broken:
-        yield Finding(
-            finding, "warning", "triton-writes-nothing", "triton",
-            f"{title}'s cache has kernels that were compiled without {_BUFFER_OPS}=0",
-            (f"{number} of {cache['kernels']} kernels use buffer instructions", evidence, broken),
+        title = f"{title}'s cache has kernels that were compiled without {_BUFFER_OPS}=0"
+        evidence: tuple[str, ...] = (
+            f"{number} of {cache['kernels']} kernels use buffer instructions",
+            where,
+            broken,
+        )
+        advice = (
             f"Set {_BUFFER_OPS}=0 and move the cache away, because its kernels still have the fault: "
-            f"{_moving(path)}",
-        )  # fmt: skip
+            f"{_moving(path)}"
+        )
+        yield Finding(finding, "warning", "triton-writes-nothing", "triton", title, evidence, advice)
         return
     isas = _effective(machine)
     foreign = sorted(set(cache["isas"]) - isas) if isas else []
@@ -62,11 +66,10 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
         what = f"by another Triton ({', '.join(sorted(filter(None, versions - {version})))})"
     else:
         return
-    yield Finding(
-        finding, "info", "benign-warning", "triton", f"{title}'s cache has kernels that were made {what}",
-        (evidence, f"here: {', '.join(sorted(isas)) or 'unknown chip'}, Triton {version or 'unknown'}"),
-        f"To rule it out as a cause, move the cache away: {_moving(path)}",
-    )  # fmt: skip
+    title = f"{title}'s cache has kernels that were made {what}"
+    evidence = (where, f"here: {', '.join(sorted(isas)) or 'unknown chip'}, Triton {version or 'unknown'}")
+    advice = f"To rule it out as a cause, move the cache away: {_moving(path)}"
+    yield Finding(finding, "info", "benign-warning", "triton", title, evidence, advice)
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
@@ -96,14 +99,16 @@ def _miopen(machine: Machine) -> Iterator[Finding]:
         return
     said = [f"another GPU ({_distinct(other_gpu, 'gpu')})"] if other_gpu else []
     said += [f"another version ({_distinct(other_version, 'version')})"] if other_version else []
-    yield Finding(
-        "caches-miopen", "info", "benign-warning", "miopen-find",
-        f"MIOpen's databases and kernels were made for {' and '.join(said)}",
-        (*paths[:_LISTED],
-         f"here: {', '.join(sorted(names)) or 'unknown GPU'}, MIOpen {installed or 'unknown'}"),
+    title = f"MIOpen's databases and kernels were made for {' and '.join(said)}"
+    evidence = (
+        *paths[:_LISTED],
+        f"here: {', '.join(sorted(names)) or 'unknown GPU'}, MIOpen {installed or 'unknown'}",
+    )
+    advice = (
         "The installed MIOpen ignores them for this ISA, but uses them again under an ISA override. "
-        f"To rule them out as a cause, move them away: {_moving_files(paths)}",
-    )  # fmt: skip
+        f"To rule them out as a cause, move them away: {_moving_files(paths)}"
+    )
+    yield Finding("caches-miopen", "info", "benign-warning", "miopen-find", title, evidence, advice)
 
 
 def _distinct(files: Sequence[Mapping[str, Any]], key: str) -> str:
@@ -157,6 +162,7 @@ def _word(path: str) -> str:
 
 
 def unusable_databases(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each MIOpen database or cache that cannot be written, or that is on a network."""
     for name in ("miopen.user_db", "miopen.kernel_cache"):
         fact = run.machine.facts.get(name, Fact())
         place = fact.value or {}
@@ -165,12 +171,8 @@ def unusable_databases(run: Evidence) -> Iterator[Finding]:
         if not run.machine.value("miopen.version"):
             continue
         fault = f"is on {place['filesystem']}" if place.get("network") else "cannot be written"
-        yield Finding(
-            name.replace(".", "-").replace("_", "-"),
-            "warning",
-            "miopen-db-unusable",
-            "miopen-find",
-            f"MIOpen's {'user database' if name.endswith('db') else 'kernel cache'} {fault}",
-            (f"{place['path']}: {place['filesystem']}", fact.source),
-            "Point MIOPEN_USER_DB_PATH and MIOPEN_CUSTOM_CACHE_DIR to a folder on a local disk.",
-        )
+        title = f"MIOpen's {'user database' if name.endswith('db') else 'kernel cache'} {fault}"
+        evidence = (f"{place['path']}: {place['filesystem']}", fact.source)
+        advice = "Point MIOPEN_USER_DB_PATH and MIOPEN_CUSTOM_CACHE_DIR to a folder on a local disk."
+        finding = name.replace(".", "-").replace("_", "-")
+        yield Finding(finding, "warning", "miopen-db-unusable", "miopen-find", title, evidence, advice)

@@ -93,18 +93,18 @@ def slow_new_sizes(run: Evidence) -> Iterator[Finding]:
     if default is None or default.new <= SLOW_NEW_SIZE or better is None:
         return
     best, name = better[0], run.library
-    yield Finding(
-        "changing-sizes",
-        "warning" if default.new > VERY_SLOW_NEW_SIZE else "info",
-        "cold-compile-slow",
-        search_layer(run),
+    title = (
         f"Each new input size costs {default.new:.3g} s with {name}'s defaults, and {best.new:.2g} s with "
-        f"{best.setting}",
-        tuple(described(each) for each in (default, best)),
+        f"{best.setting}"
+    )
+    evidence = tuple(described(each) for each in (default, best))
+    advice = (
         f"If your input sizes keep changing, use {best.setting}. If your program uses only a few sizes, it "
         "pays once per size: see the other recommendations. Fewer sizes help under any setting: pad to "
-        "multiples of 32 or more.",
+        "multiples of 32 or more."
     )
+    severity = "warning" if default.new > VERY_SLOW_NEW_SIZE else "info"
+    yield Finding("changing-sizes", severity, "cold-compile-slow", search_layer(run), title, evidence, advice)
 
 
 def described(each: NewSizes) -> str:

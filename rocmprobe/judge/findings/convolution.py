@@ -102,13 +102,12 @@ def other_dtypes(run: Evidence) -> Iterator[Finding]:
         cause, layer = blamed(run, outcomes, cured=bool(cures))
         if dtype == "float16" and cause.startswith("wrong-results"):
             cause = "fp16-broken"
-        yield Finding(
-            f"native-{dtype}", "warning", cause, layer,
+        title = (
             f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {name}; {first} works"
-            + (f"; {dtype} works with {', '.join(cures)}" if cures else ""),
-            quoted(outcomes),
-            f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}.",
-        )  # fmt: skip
+            + (f"; {dtype} works with {', '.join(cures)}" if cures else "")
+        )
+        advice = f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}."
+        yield Finding(f"native-{dtype}", "warning", cause, layer, title, quoted(outcomes), advice)
 
 
 def problem_matrix(run: Evidence) -> Iterator[Finding]:

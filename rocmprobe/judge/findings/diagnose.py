@@ -18,6 +18,12 @@ from rocmprobe.judge.findings.changing_sizes import slow_new_sizes
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.direct import direct, with_direct_calls
 from rocmprobe.judge.findings.disagreements import disagreeing_sources
+from rocmprobe.judge.findings.expected import (
+    known_failures,
+    regressed,
+    unexpected_passes,
+    unsuitable_baseline,
+)
 from rocmprobe.judge.findings.first_calls import slow_first_calls
 from rocmprobe.judge.findings.gpu_access import no_gpu, unlisted
 from rocmprobe.judge.findings.integrated_gpu import integrated_beside_a_card
@@ -30,7 +36,7 @@ from rocmprobe.judge.findings.memory import memory
 from rocmprobe.judge.findings.naive_kernels import naive_kernels
 from rocmprobe.judge.findings.primitives import primitives
 from rocmprobe.judge.findings.processes import exit_crash, two_copies
-from rocmprobe.judge.findings.reroutes import reroutes
+from rocmprobe.judge.findings.reroutes import hipblaslt_preferred, hipdnn_enabled, rerouting_packages
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.judge.findings.too_old import older_than_the_chip
 from rocmprobe.judge.findings.torch_build import missing_code, torch_sees_no_gpu, wrong_build
@@ -50,10 +56,13 @@ _CHECKS = (
 #: Findings about the machine and about the run as a whole.
 _MACHINE = (
     isa_mismatch, wrong_build, no_gpu, torch_sees_no_gpu, missing_code, unlisted, integrated_beside_a_card,
-    wsl_findings, older_than_the_chip, kernel_log, variables, disagreeing_sources, reroutes,
+    wsl_findings, older_than_the_chip, kernel_log, variables, disagreeing_sources,
+    rerouting_packages, hipdnn_enabled, hipblaslt_preferred,
     unusable_databases, caches, direct, two_copies, aborted, wedged, probe_errors, exit_crash, partial,
     telemetry_findings,
 )  # fmt: skip
+#: Findings about expected failures.
+_EXPECTED = (unsuitable_baseline, regressed, known_failures, unexpected_passes)
 #: Causes that are fixed by installing packages (compilers, headers, kernel sources), not by settings.
 _OF_THE_INSTALLATION = frozenset(
     {
@@ -64,12 +73,17 @@ _OF_THE_INSTALLATION = frozenset(
 
 
 def diagnose(run: Evidence) -> tuple[Finding, ...]:
-    """Return every finding of ``run``, the most severe first."""
+    """Return every finding of ``run`` except those about expected failures, the most severe first."""
     unusable = tuple(torch_unusable(run))
     about_checks = unusable or tuple(finding for rule in _CHECKS for finding in rule(run))
     about_machine = (finding for rule in _MACHINE for finding in rule(run))
     found = with_direct_calls((*about_checks, *about_machine), run)
     return by_severity(_with_repair(run, finding) for finding in found)
+
+
+def expectation_findings(run: Evidence) -> tuple[Finding, ...]:
+    """Return the findings about expected failures, which ``run`` must already mark."""
+    return tuple(finding for rule in _EXPECTED for finding in rule(run))
 
 
 def machine_findings(machine: Machine) -> tuple[Finding, ...]:

@@ -51,28 +51,29 @@ def _finding(run: Evidence, check: str, pairs: list[_Pair]) -> Optional[Finding]
         if not stopped:
             return None
         works = [ours for ours, theirs in pairs if ours.works and theirs in stopped]
-        return Finding(
-            check, "error", blamed(run, stopped, "torch-build")[0], "torch-build",
-            f"{name} computes correctly without PyTorch, but {same} in PyTorch fails or cannot run",
-            (*quoted(stopped, 2), *quoted(works, 2)),
+        title = f"{name} computes correctly without PyTorch, but {same} in PyTorch fails or cannot run"
+        evidence = (*quoted(stopped, 2), *quoted(works, 2))
+        advice = (
             "Look at PyTorch's build or its bundled libraries: `rocmprobe install` prints the commands that "
-            "install another build for this GPU.",
-        )  # fmt: skip
+            "install another build for this GPU."
+        )
+        return Finding(
+            check, "error", blamed(run, stopped, "torch-build")[0], "torch-build", title, evidence, advice
+        )
     in_torch = tuple(theirs for ours, theirs in pairs if ours.fails and theirs)
     if failed(in_torch):
         return None  # The finding about the failure in PyTorch says so.
     if any(each.works for each in in_torch):
-        return Finding(
-            check, "info", "unknown", "rocmprobe",
-            f"{name} fails when rocmprobe calls it directly, and works in PyTorch", quoted(broken),
-            "For programs that use PyTorch, the result in PyTorch counts.",
-        )  # fmt: skip
+        title = f"{name} fails when rocmprobe calls it directly, and works in PyTorch"
+        advice = "For programs that use PyTorch, the result in PyTorch counts."
+        return Finding(check, "info", "unknown", "rocmprobe", title, quoted(broken), advice)
     layer = library_layer(run, broken) if name == "MIOpen" else "rocblas"
-    return Finding(
-        check, "error", *blamed(run, broken, layer), f"{name} fails without PyTorch: {name}'s own fault",
-        (*quoted(broken), *_commands(broken)),
-        f"Attach this report to a bug report for {name}. Another torch helps only if it has another {name}.",
-    )  # fmt: skip
+    title = f"{name} fails without PyTorch: {name}'s own fault"
+    evidence = (*quoted(broken), *_commands(broken))
+    advice = (
+        f"Attach this report to a bug report for {name}. Another torch helps only if it has another {name}."
+    )
+    return Finding(check, "error", *blamed(run, broken, layer), title, evidence, advice)
 
 
 def without_torch(results: Results) -> bool:
@@ -94,7 +95,7 @@ def sentence(run: Evidence) -> str:
 
 def _stopped(outcome: Outcome) -> bool:
     """Return True if the case failed, or did not run because a simpler check failed."""
-    return outcome.fails or (outcome.state == "blocked" and str(outcome.cause).startswith("rung:"))
+    return outcome.fails or (outcome.state == "blocked" and str(outcome.failure).startswith("rung:"))
 
 
 def _commands(outcomes: Iterable[Outcome]) -> tuple[str, ...]:

@@ -50,16 +50,12 @@ def _bases(targets: Fact) -> set[str]:
 
 
 def disagreeing_sources(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each fact on which two sources disagree."""
     for number, (what, one, other) in enumerate(disagreements(run.machine)):
-        yield Finding(
-            f"disagreement-{number}",
-            "info",
-            "unknown",
-            "torch-build",
-            f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}",
-            (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}"),
-            "Trust a value from a running program more than a value from a file.",
-        )
+        title = f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}"
+        evidence = (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}")
+        advice = "Trust a value from a running program more than a value from a file."
+        yield Finding(f"disagreement-{number}", "info", "unknown", "torch-build", title, evidence, advice)
 
 
 def _short(fact: Fact) -> str:

@@ -106,16 +106,17 @@ def slow_first_calls(run: Evidence) -> Iterator[Finding]:
             continue
         best = min(others, key=lambda each: each.cold.median)
         name = run.library
-        yield Finding(
-            "slow-first-call",
-            "info",
-            "cold-compile-slow",
-            search_layer(run),
+        title = (
             f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
-            f"{best.cold.median:.1f} s with {best.setting}",
-            tuple(_describe(each) for each in (default, best)),
+            f"{best.cold.median:.1f} s with {best.setting}"
+        )
+        evidence = tuple(_describe(each) for each in (default, best))
+        advice = (
             f"A network pays this once per shape. Try {best.setting}, and compare its speed after the first "
-            f"calls. {_kept(default)}",
+            f"calls. {_kept(default)}"
+        )
+        yield Finding(
+            "slow-first-call", "info", "cold-compile-slow", search_layer(run), title, evidence, advice
         )
 
 

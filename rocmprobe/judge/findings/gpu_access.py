@@ -15,6 +15,7 @@ _CLOSED = {"no permission": "this user has no permission to open /dev/kfd", "abs
 
 
 def no_gpu(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if ROCm cannot open a GPU."""
     machine, cards = run.machine, run.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
@@ -32,18 +33,12 @@ def no_gpu(run: Evidence) -> Iterator[Finding]:
         if contained:
             advice = "Start the container with `--device /dev/kfd --device /dev/dri`."
     missed = rocm_torch or any(not card.apu.value for card in cards)
-    yield Finding(
-        "no-gpu",
-        "error" if missed else "info",
-        cause,
-        layer,
-        f"ROCm cannot reach a GPU: {why or 'none was found, and the CPU was tested'}",
-        (
-            f"/dev/kfd: {node}, from {machine.facts.get('kfd.device', Fact()).source or 'nowhere'}",
-            f"AMD GPUs found: {len(cards)}",
-        ),
-        advice,
+    title = f"ROCm cannot reach a GPU: {why or 'none was found, and the CPU was tested'}"
+    evidence = (
+        f"/dev/kfd: {node}, from {machine.facts.get('kfd.device', Fact()).source or 'nowhere'}",
+        f"AMD GPUs found: {len(cards)}",
     )
+    yield Finding("no-gpu", "error" if missed else "info", cause, layer, title, evidence, advice)
 
 
 def _join_groups(machine: Machine, contained: bool) -> str:
@@ -72,17 +67,17 @@ def unlisted(run: Evidence) -> Iterator[Finding]:
     said = [event for event in said if any(_names(event["line"], gpu) for gpu in left_out)]
     atomics = any(event["kind"] == "kfd-rejects-atomics" for event in said)
     missed = any(not gpu.apu.value for gpu in left_out)
-    yield Finding(
-        "gpu-unlisted",
-        "warning" if missed else "info",
-        "pcie-atomics" if atomics else "gpu-unsupported-by-kfd",
-        "hardware" if atomics else "driver",
-        f"The compute driver does not list {named(left_out)}, so ROCm cannot use it",
-        (machine.facts["kfd.unlisted"].source, *(event["line"] for event in said)),
+    title = f"The compute driver does not list {named(left_out)}, so ROCm cannot use it"
+    evidence = (machine.facts["kfd.unlisted"].source, *(event["line"] for event in said))
+    advice = (
         "The card's slot has no PCIe atomics. Put the card into a slot connected directly to the processor."
         if atomics and missed
-        else "A newer kernel may list it. Some integrated and old GPUs are never listed.",
+        else "A newer kernel may list it. Some integrated and old GPUs are never listed."
     )
+    severity = "warning" if missed else "info"
+    cause = "pcie-atomics" if atomics else "gpu-unsupported-by-kfd"
+    layer = "hardware" if atomics else "driver"
+    yield Finding("gpu-unlisted", severity, cause, layer, title, evidence, advice)
 
 
 def _names(line: str, gpu: Gpu) -> bool:

@@ -32,15 +32,9 @@ def integrated_beside_a_card(run: Evidence) -> Iterator[Finding]:
     else:
         severity = "info"
         title = f"Programs see the integrated GPU ({named(seen)}) as well as {named(cards)}"
-    yield Finding(
-        "integrated-gpu",
-        severity,
-        _CAUSE,
-        _LAYER,
-        title,
-        tuple(_line(gpu) for gpu in sorted(listed, key=lambda gpu: int(gpu.order.value))),
-        f"Run {_way(machine, cards)}: programs then see only {named(cards)}, not the integrated GPU.",
-    )
+    evidence = tuple(_line(gpu) for gpu in sorted(listed, key=lambda gpu: int(gpu.order.value)))
+    advice = f"Run {_way(machine, cards)}: programs then see only {named(cards)}, not the integrated GPU."
+    yield Finding("integrated-gpu", severity, _CAUSE, _LAYER, title, evidence, advice)
 
 
 def _takes_the_first(machine: Machine) -> bool:
@@ -61,19 +55,16 @@ def _without_numbers(machine: Machine) -> Iterator[Finding]:
     if not cards or len(cards) == len(machine.amd_gpus) or machine.value("kfd.device") == "absent":
         return
     mask = mask_for(machine, cards)
-    yield Finding(
-        "integrated-gpu",
-        "info",
-        _CAUSE,
-        _LAYER,
-        f"The machine has {named(cards)} and an integrated GPU, and their order is not known",
-        tuple(_line(gpu) for gpu in machine.amd_gpus),
+    title = f"The machine has {named(cards)} and an integrated GPU, and their order is not known"
+    evidence = tuple(_line(gpu) for gpu in machine.amd_gpus)
+    advice = (
         f"`rocmprobe detect --no-redact` shows the card's UUID, which {ROCR} accepts."
         if mask and _PLACEHOLDER in mask
         else f"Run `export {mask}`: programs then see only the card."
         if mask
-        else f"`rocminfo` lists the GPUs in the order of {HIP}, from 0. Set {HIP} to the card's number.",
+        else f"`rocminfo` lists the GPUs in the order of {HIP}, from 0. Set {HIP} to the card's number."
     )
+    yield Finding("integrated-gpu", "info", _CAUSE, _LAYER, title, evidence, advice)
 
 
 def _way(machine: Machine, cards: Iterable[Gpu]) -> str:
@@ -91,5 +82,6 @@ def _line(gpu: Gpu) -> str:
 
 
 def named(gpus: Iterable[Gpu]) -> str:
+    """Return the names of GPUs, separated by commas."""
     names = (str(gpu.name.value or gpu.native_isa.value or "an AMD GPU") for gpu in gpus)
     return ", ".join(dict.fromkeys(names))

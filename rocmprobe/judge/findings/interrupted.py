@@ -11,60 +11,46 @@ from rocmprobe.model.results import Finding, Results
 
 
 def aborted(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if tests were running when the run or the machine stopped."""
     died = [outcome for outcome in run.outcomes if outcome.state == "aborted"]
-    froze = [outcome for outcome in died if outcome.cause == "machine-died"]
+    froze = [outcome for outcome in died if outcome.failure == "machine-died"]
     if died:
-        yield Finding(
-            "aborted",
-            "error" if froze else "info",
-            "gpu-hang-reset" if froze else "unknown",
-            "driver" if froze else "rocmprobe",
-            f"{len(died)} test(s) were running when the {'machine stopped' if froze else 'run ended'}",
-            quoted(froze or died),
-            f"To repeat them, run `{resume(run.results)} --retry-aborted`."
-            + (" This can stop the machine again." if froze else ""),
+        title = f"{len(died)} test(s) were running when the {'machine stopped' if froze else 'run ended'}"
+        advice = f"To repeat them, run `{resume(run.results)} --retry-aborted`." + (
+            " This can stop the machine again." if froze else ""
         )
+        severity = "error" if froze else "info"
+        cause = "gpu-hang-reset" if froze else "unknown"
+        layer = "driver" if froze else "rocmprobe"
+        yield Finding("aborted", severity, cause, layer, title, quoted(froze or died), advice)
 
 
 def wedged(run: Evidence) -> Iterator[Finding]:
-    blocked = [outcome for outcome in run.outcomes if outcome.cause == "gpu-wedged"]
+    """Yield a finding if the device stopped responding."""
+    blocked = [outcome for outcome in run.outcomes if outcome.failure == "gpu-wedged"]
     if blocked:
-        yield Finding(
-            "gpu-wedged",
-            "error",
-            "gpu-hang-reset",
-            "driver",
-            f"The device stopped responding during the run; {len(blocked)} test(s) did not run",
-            quoted(failed(run.outcomes)[-1:]),
-            f"Reboot, then continue with `{resume(run.results)}`. rocmprobe never resets a GPU.",
-        )
+        title = f"The device stopped responding during the run; {len(blocked)} test(s) did not run"
+        evidence = quoted(failed(run.outcomes)[-1:])
+        advice = f"Reboot, then continue with `{resume(run.results)}`. rocmprobe never resets a GPU."
+        yield Finding("gpu-wedged", "error", "gpu-hang-reset", "driver", title, evidence, advice)
 
 
 def probe_errors(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if rocmprobe itself failed."""
     broken = [outcome for outcome in run.outcomes if outcome.state == "probe-error"]
     if broken:
-        yield Finding(
-            "probe-error",
-            "warning",
-            "unknown",
-            "rocmprobe",
-            f"rocmprobe itself failed in {len(broken)} test(s), which therefore have no result",
-            quoted(broken),
-            "This is a bug in rocmprobe. Please report it.",
-        )
+        title = f"rocmprobe itself failed in {len(broken)} test(s), which therefore have no result"
+        advice = "This is a bug in rocmprobe. Please report it."
+        yield Finding("probe-error", "warning", "unknown", "rocmprobe", title, quoted(broken), advice)
 
 
 def partial(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if the run is incomplete."""
     if run.results.partial:
-        yield Finding(
-            "partial",
-            "warning",
-            "unknown",
-            "warning-only",
-            "The run is incomplete: the missing tests have no result",
-            (f"{len(run.outcomes)} outcomes were recorded",),
-            f"Continue with `{resume(run.results)}`.",
-        )
+        title = "The run is incomplete: the missing tests have no result"
+        evidence = (f"{len(run.outcomes)} outcomes were recorded",)
+        advice = f"Continue with `{resume(run.results)}`."
+        yield Finding("partial", "warning", "unknown", "warning-only", title, evidence, advice)
 
 
 def resume(results: Results) -> str:

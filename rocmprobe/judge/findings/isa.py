@@ -14,6 +14,7 @@ from rocmprobe.model.results import NATIVE, Finding, Gpu
 
 
 def isa_mismatch(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each GPU whose effective ISA differs from its native ISA."""
     for number, gpu in enumerate(run.machine.gpus):
         native, effective = gpu.native_isa.value, gpu.effective_isa.value
         if not native or not effective or native == effective:
@@ -37,19 +38,15 @@ def isa_mismatch(run: Evidence) -> Iterator[Finding]:
         else:
             severity = "error" if _hurt(run, gpu) else "warning"
             risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
+        title = f"{gpu.name.value or 'the GPU'} is {native} hardware that runs as {effective}: {risk}"
+        evidence = (
+            f"native ISA {native}, from {gpu.native_isa.source}",
+            f"effective ISA {effective}, from {gpu.effective_isa.source}",
+            *(lacking or ([f"{fits.says} ({fits.source})"] if fits and not fits.holds else ())),
+            *(own.sources if own else ()),
+        )
         yield Finding(
-            f"isa-mismatch-{number}",
-            severity,
-            "override-isa-mismatch",
-            "user-env",
-            f"{gpu.name.value or 'the GPU'} is {native} hardware that runs as {effective}: {risk}",
-            (
-                f"native ISA {native}, from {gpu.native_isa.source}",
-                f"effective ISA {effective}, from {gpu.effective_isa.source}",
-                *(lacking or ([f"{fits.says} ({fits.source})"] if fits and not fits.holds else ())),
-                *(own.sources if own else ()),
-            ),
-            advice,
+            f"isa-mismatch-{number}", severity, "override-isa-mismatch", "user-env", title, evidence, advice
         )
 
 
@@ -59,6 +56,6 @@ def _hurt(run: Evidence, gpu: Gpu) -> bool:
     return any(
         (outcome.native_isa, outcome.effective_isa) == isas
         and outcome.setting in settings
-        and outcome.cause != "torch-unusable"
+        and outcome.failure != "torch-unusable"
         for outcome in failed(run.outcomes)
     )

@@ -19,19 +19,16 @@ _GRAVE = frozenset(
 
 
 def kernel_log(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if the kernel has logged faults of a GPU since boot."""
     grave = [event for event in events(run.machine) if event["kind"] in _GRAVE]
     if grave:
         kinds = ", ".join(dict.fromkeys(event["kind"] for event in grave))
-        yield Finding(
-            "kernel-log",
-            "warning",
-            "gpu-hang-reset",
-            "driver",
-            f"The kernel has logged GPU faults since boot: {kinds}",
-            tuple(f"{event['count']} x {event['line']}" for event in grave[:8]),
-            "Restart the machine before you trust a result: after a reset, wrong results can continue.",
-        )
+        title = f"The kernel has logged GPU faults since boot: {kinds}"
+        evidence = tuple(f"{event['count']} x {event['line']}" for event in grave[:8])
+        advice = "Restart the machine before you trust a result: after a reset, wrong results can continue."
+        yield Finding("kernel-log", "warning", "gpu-hang-reset", "driver", title, evidence, advice)
 
 
 def events(machine: Machine) -> list[dict[str, Any]]:
+    """Return the GPU events in the kernel log."""
     return machine.value("dmesg.events") or []

@@ -114,8 +114,6 @@ def missing_backends(run: Evidence) -> Iterator[Finding]:
     lacking = tuple(each for each in asked if any(_NOT_BUILT in line for line in each.evidence))
     if lacking:
         names = joined(list(dict.fromkeys(_BACKENDS[each.check] for each in lacking)))
-        yield Finding(
-            _MISSING, "info", _MISSING, rung_layer(run, "controls"),
-            f"This torch has no {names} attention for the chip: PyTorch falls back to separate operators",
-            quoted(lacking), cure(run, _MISSING, lacking),
-        )  # fmt: skip
+        title = f"This torch has no {names} attention for the chip: PyTorch falls back to separate operators"
+        advice = cure(run, _MISSING, lacking)
+        yield Finding(_MISSING, "info", _MISSING, rung_layer(run, "controls"), title, quoted(lacking), advice)

@@ -10,16 +10,11 @@ from rocmprobe.model.results import Finding
 
 
 def memory(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if convolutions used more memory than predicted."""
     beyond = tuple(
         outcome for outcome in run.outcomes if (outcome.check, outcome.state) == ("memory", "wrong")
     )
     if beyond:
-        yield Finding(
-            "memory",
-            "info",
-            "unknown",
-            "rocmprobe",
-            f"{len(beyond)} memory check(s) used more memory than predicted",
-            quoted(beyond),
-            "Results are correct. Plan with the measured amounts of memory.",
-        )
+        title = f"{len(beyond)} memory check(s) used more memory than predicted"
+        advice = "Results are correct. Plan with the measured amounts of memory."
+        yield Finding("memory", "info", "unknown", "rocmprobe", title, quoted(beyond), advice)

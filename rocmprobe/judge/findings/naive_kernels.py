@@ -11,14 +11,11 @@ from rocmprobe.model.results import Finding
 
 
 def naive_kernels(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if convolutions under ``default`` ran in naive kernels."""
     slow = [outcome for outcome in run.outcomes if outcome.state == "slow" and outcome.setting == "default"]
     if slow:
+        title = f"{run.library} chose its naive kernels in {len(slow)} test(s)"
+        advice = "They can be the fastest for small problems. Compare the measured times of the alternatives."
         yield Finding(
-            "fallback-solver",
-            "info",
-            "slow-no-tuned-kernels",
-            search_layer(run),
-            f"{run.library} chose its naive kernels in {len(slow)} test(s)",
-            quoted(slow),
-            "They can be the fastest for small problems. Compare the measured times of the alternatives.",
+            "fallback-solver", "info", "slow-no-tuned-kernels", search_layer(run), title, quoted(slow), advice
         )

@@ -8,7 +8,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer, rung_layer
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
+from rocmprobe.knowledge.layers import install_line, layer_checks, options_for
 from rocmprobe.model.problems import KINDS
 from rocmprobe.model.results import Finding, Outcome
 from rocmprobe.text.plain_text import joined
@@ -32,7 +32,7 @@ def layer_outcomes(run: Evidence, setting: str) -> dict[str, tuple[Outcome, ...]
             for outcome in run.outcomes
             if outcome.check in checks and (outcome.setting, outcome.dtype) == (setting, "float32")
         )
-        for layer, checks in LAYERS.items()
+        for layer, checks in layer_checks().items()
     }
 
 

@@ -19,22 +19,18 @@ def two_copies(run: Evidence) -> Iterator[Finding]:
     }
     if copies:
         names = ", ".join(sorted(set(copies.values())))
-        yield Finding(
-            "two-copies", "warning", "library-path", "user-env",
-            f"Two copies of one library in one process: {names}", tuple(copies)[:5],
-            "Keep one copy: unset LD_LIBRARY_PATH, or remove the ROCm libraries that do not belong to torch.",
-        )  # fmt: skip
+        title = f"Two copies of one library in one process: {names}"
+        advice = (
+            "Keep one copy: unset LD_LIBRARY_PATH, or remove the ROCm libraries that do not belong to torch."
+        )
+        yield Finding("two-copies", "warning", "library-path", "user-env", title, tuple(copies)[:5], advice)
 
 
 def exit_crash(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if processes crashed at exit."""
     crashed = [trial for trial in run.results.trials if trial.exit_crash]
     if crashed:
-        yield Finding(
-            "exit-crash",
-            "info",
-            "unknown",
-            rung_layer(run, "copy"),
-            f"{len(crashed)} process(es) crashed at exit, after all results were recorded",
-            tuple(f"{trial.id}: {trial.exit}" for trial in crashed[:3]),
-            "The results are valid. Your programs may exit with an error code.",
-        )
+        title = f"{len(crashed)} process(es) crashed at exit, after all results were recorded"
+        evidence = tuple(f"{trial.id}: {trial.exit}" for trial in crashed[:3])
+        advice = "The results are valid. Your programs may exit with an error code."
+        yield Finding("exit-crash", "info", "unknown", rung_layer(run, "copy"), title, evidence, advice)

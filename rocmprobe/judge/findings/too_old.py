@@ -29,15 +29,11 @@ def _linux(machine: Machine, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
         return
     if machine.value("amdgpu.origin") == "dkms":
         return
-    yield Finding(
-        f"kernel-older-than-{asked.gfx}",
-        _severity(gpu),
-        "kernel-driver-too-old",
-        "driver",
-        f"The kernel is older than the chip: {knows.says}",
-        (f"kernel.release {asked.kernel}, from {machine.facts['kernel.release'].source}", knows.source),
-        "Install a newer kernel from your distribution, or AMD's driver (amdgpu-dkms).",
-    )
+    title = f"The kernel is older than the chip: {knows.says}"
+    evidence = (f"kernel.release {asked.kernel}, from {machine.facts['kernel.release'].source}", knows.source)
+    advice = "Install a newer kernel from your distribution, or AMD's driver (amdgpu-dkms)."
+    name = f"kernel-older-than-{asked.gfx}"
+    yield Finding(name, _severity(gpu), "kernel-driver-too-old", "driver", title, evidence, advice)
 
 
 def _rocm(run: Evidence, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
@@ -49,14 +45,11 @@ def _rocm(run: Evidence, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
     versions = ("torch.version", "torch.hip", "rocm.version")
     facts = {name: machine.facts[name] for name in versions if name in machine.facts}
     witness, fact = next(((name, fact) for name, fact in facts.items() if fact.value), ("", Fact()))
+    title = f"ROCm is older than the chip: {knows.says}"
+    evidence = (f"{witness} {fact.value}, from {fact.source}", knows.source)
+    advice = "Install a torch for a newer ROCm: `rocmprobe install` lists builds with code for this GPU."
     yield Finding(
-        f"rocm-older-than-{asked.gfx}",
-        _severity(gpu),
-        "rocm-too-old-for-gpu",
-        "hip",
-        f"ROCm is older than the chip: {knows.says}",
-        (f"{witness} {fact.value}, from {fact.source}", knows.source),
-        "Install a torch for a newer ROCm: `rocmprobe install` lists builds with code for this GPU.",
+        f"rocm-older-than-{asked.gfx}", _severity(gpu), "rocm-too-old-for-gpu", "hip", title, evidence, advice
     )
 
 

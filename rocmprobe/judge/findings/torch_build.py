@@ -13,19 +13,20 @@ from rocmprobe.model.results import Fact, Finding, Gpu, Machine
 
 
 def wrong_build(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if torch was not built for AMD GPUs."""
     cards, kind = run.machine.amd_gpus, run.machine.value("torch.kind")
     fits = answer(of_machine(run.machine, cards[0]), "torch-is-for-amd") if cards else None
     if fits and not fits.holds and kind:
         version = run.machine.value("torch.version")
-        yield Finding(
-            "wrong-torch-build",
-            "warning" if fell_back(run) and not all(card.apu.value for card in cards) else "info",
-            "wrong-torch-build",
-            "torch-build",
-            f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
-            (f"torch.kind {kind}, from {run.machine.facts['torch.kind'].source}",),
+        title = f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}"
+        evidence = (f"torch.kind {kind}, from {run.machine.facts['torch.kind'].source}",)
+        advice = (
             "Install a ROCm build of torch, then run again: `rocmprobe install` prints the commands for this "
-            "GPU. PyTorch's own index (https://download.pytorch.org/whl/) has builds for most chips.",
+            "GPU. PyTorch's own index (https://download.pytorch.org/whl/) has builds for most chips."
+        )
+        severity = "warning" if fell_back(run) and not all(card.apu.value for card in cards) else "info"
+        yield Finding(
+            "wrong-torch-build", severity, "wrong-torch-build", "torch-build", title, evidence, advice
         )
 
 
@@ -35,6 +36,7 @@ def fell_back(run: Evidence) -> bool:
 
 
 def wheels(native: str) -> str:
+    """Return a sentence about builds of PyTorch with code for an ISA."""
     target = gpus.target(native)
     if target is None:
         return ""
@@ -48,6 +50,7 @@ def wheels(native: str) -> str:
 
 
 def torch_sees_no_gpu(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if torch fails to detect GPUs that the compute driver lists."""
     machine = run.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
@@ -65,6 +68,7 @@ def torch_sees_no_gpu(run: Evidence) -> Iterator[Finding]:
 
 
 def missing_code(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each library without code for a GPU."""
     machine = run.machine
     unlisted = machine.value("kfd.unlisted") or []
     cards = [gpu for gpu in machine.amd_gpus if gpu.address.value not in unlisted and gpu.effective_isa.value]
@@ -79,15 +83,11 @@ def missing_code(run: Evidence) -> Iterator[Finding]:
             own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
             # If there is a supported card, users seldom want to use the integrated GPU.
             spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
-            yield Finding(
-                f"{library}-lacks-{isa}",
-                "info" if spare else "warning",
-                cause,
-                layer,
-                f"The installed {library} contains no code for {isa} ({names})",
-                (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",),
-                own.advice if own else f"{wheels(isa)}See `rocmprobe list gpus`.",
-            )
+            title = f"The installed {library} contains no code for {isa} ({names})"
+            evidence = (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",)
+            advice = own.advice if own else f"{wheels(isa)}See `rocmprobe list gpus`."
+            severity = "info" if spare else "warning"
+            yield Finding(f"{library}-lacks-{isa}", severity, cause, layer, title, evidence, advice)
 
 
 def _lacks(machine: Machine, gpu: Gpu, relation: str) -> bool:

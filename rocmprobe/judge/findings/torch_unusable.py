@@ -14,7 +14,7 @@ from rocmprobe.model.results import Finding
 def torch_unusable(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if every failure is a failed import of torch."""
     broken = failed(run.outcomes)
-    if broken and all(outcome.cause == "torch-unusable" for outcome in broken):
+    if broken and all(outcome.failure == "torch-unusable" for outcome in broken):
         title = "torch cannot be imported"
         advice = "Fix this first: nothing was tested. Fix what the message names, or reinstall torch."
         found = failure(run, "torch-unusable", "error", title, broken, advice, "torch-build")

@@ -19,6 +19,7 @@ _IDLE = {
 
 
 def variables(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each variable that is unknown, rejected or without effect."""
     machine = run.machine
     for name, label in labels(machine).items():
         # Prefer the label that detection stored as a fact. If the results are redacted, ``labels`` judged a
@@ -31,12 +32,9 @@ def variables(run: Evidence) -> Iterator[Finding]:
         row = find(name)
         fatal = verdict == REJECTED and name.startswith(OVERRIDE)
         misread = verdict == REJECTED and row is not None and row.of == "miopen"
-        yield Finding(
-            f"variable-{name}",
-            "error" if fatal else severity,
-            "miopen-env-misparse" if misread else "override-not-effective" if fatal else "benign-warning",
-            "user-env",
-            f"{name} {what}",
-            (f"{name}={machine.variables[name].value}", fact.source),
-            f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it.",
-        )
+        title = f"{name} {what}"
+        evidence = (f"{name}={machine.variables[name].value}", fact.source)
+        advice = f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it."
+        severity = "error" if fatal else severity
+        cause = "miopen-env-misparse" if misread else "override-not-effective" if fatal else "benign-warning"
+        yield Finding(f"variable-{name}", severity, cause, "user-env", title, evidence, advice)

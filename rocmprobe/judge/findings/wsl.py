@@ -28,17 +28,16 @@ def wsl_findings(run: Evidence) -> Iterator[Finding]:
     blind = no_adapter or run.device == "cpu"
     if not missing and not blind:
         return
-    yield Finding(
-        "wsl",
-        "error" if machine.value("torch.kind") == "rocm" else "warning",
-        "unsupported-platform",
-        "driver",
+    title = (
         f"ROCm cannot reach a GPU in this WSL: {', '.join(missing)}"
         if missing
-        else "librocdxg is installed, but ROCm finds no GPU in this WSL",
-        tuple(_evidence(machine)),
-        " ".join(_refused(machine)) or advice or "Update the GPU driver on Windows. " + _generations(machine),
+        else "librocdxg is installed, but ROCm finds no GPU in this WSL"
     )
+    advice = (
+        " ".join(_refused(machine)) or advice or "Update the GPU driver on Windows. " + _generations(machine)
+    )
+    severity = "error" if machine.value("torch.kind") == "rocm" else "warning"
+    yield Finding("wsl", severity, "unsupported-platform", "driver", title, tuple(_evidence(machine)), advice)
 
 
 def _reached(run: Evidence) -> bool:

@@ -10,7 +10,7 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.kernels import additional_changes
 from rocmprobe.judge.findings.primitives import layer_outcomes, not_alone, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
+from rocmprobe.knowledge.layers import install_line, layer_checks, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.knowledge.visible_devices import mask_of
 from rocmprobe.model.results import Configuration, Finding, Outcome, Results, Setting
@@ -158,7 +158,7 @@ def _printable(text: str) -> bool:
 def _by_layer(run: Evidence, best: Assessment) -> Iterator[str]:
     name, setting = run.library, best.setting
     yield f"convolution: {name}{_with(setting)}, correct"
-    sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
+    sent = [layer.words for layer in layer_checks() if layer.option in setting.pytorch_layers]
     own, as_found = layer_outcomes(run, setting.name), layer_outcomes(run, "default")
     for words in as_found:
         by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])

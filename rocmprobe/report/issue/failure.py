@@ -42,7 +42,7 @@ class Failure:
     def message(self) -> str:
         """Line that explains the failure."""
         attempts = (attempt.message for attempt in self.outcome.attempts)
-        return next(filter(None, (*self.outcome.evidence, *attempts)), self.outcome.cause or self.state)
+        return next(filter(None, (*self.outcome.evidence, *attempts)), self.outcome.failure or self.state)
 
 
 def gravest(results: Results) -> Optional[Failure]:

@@ -139,12 +139,12 @@ def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[B
 
 
 def _why(outcome: Outcome) -> str:
-    """Return state, cause and the first words of the reason."""
+    """Return state, failure and the first words of the reason."""
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
         # Do not use the message. Its numbers differ between problems that belong in one bundle.
         first = "the numbers are wrong"
-    return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.cause, first))))
+    return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.failure, first))))
 
 
 def _script(results: Results, members: _Members) -> str:
@@ -248,7 +248,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
     if known:
         yield "came to", known.state
         yield f"expected by {known.source}", " ".join(filter(None, (known.reason, known.link)))
-    for name in ("cause", "phase", "activity", "solver", "algorithm"):
+    for name in ("failure", "phase", "activity", "solver", "algorithm"):
         if getattr(outcome, name):
             yield name, getattr(outcome, name)
     if outcome.ending:

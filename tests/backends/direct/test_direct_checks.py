@@ -72,7 +72,7 @@ def test_a_convolution_is_right_in_each_direction(text, direction):
 def test_each_fault_ends_as_the_right_result(monkeypatch, capfd, case, fault, state, cause, message):
     monkeypatch.setenv("LC_STAND_IN_FAULTS", fault)
     result, _ = run(case)
-    assert (result.state, result.cause) == (state, cause)
+    assert (result.state, result.failure) == (state, cause)
     assert message in result.message
     # The log says which call printed what.
     log = capfd.readouterr().err
@@ -108,7 +108,7 @@ def test_a_library_that_is_missing_or_does_not_load(tmp_path, stand_in, monkeypa
         assert result.message.startswith(f"found no {library} next to torch, in LD_LIBRARY_PATH")
     (tmp_path / "libMIOpen.so.1").write_bytes(b"no library")
     result, _ = run(convolved())
-    assert (result.state, result.cause) == ("error", "exception")
+    assert (result.state, result.failure) == ("error", "exception")
 
 
 def test_the_device_answers_if_a_copy_does(monkeypatch):
