@@ -30,7 +30,6 @@ from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
-from rocmprobe.model.results_file import to_json
 from rocmprobe.process.leftovers import remove_leftovers
 from rocmprobe.process.signals import delayed_signals, install_handlers
 from rocmprobe.text.plain_text import one_line
@@ -316,7 +315,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     with _ended_when_full(request.config):
         settled = _session(request.config).outcome(case)
     found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(settled)
-    request.node.user_properties.append(("rocmprobe", to_json(found)))
+    request.node.user_properties.append(("rocmprobe", {name: getattr(found, name) for name in _HTML_COLUMNS}))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))
     return found
