@@ -35,7 +35,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
       rocmprobe detect --deep
     """
     from rocmprobe.detect import detect, query_torch
-    from rocmprobe.judge.findings.diagnose import machine_findings
+    from rocmprobe.judge.findings.machine import machine_findings
     from rocmprobe.text.redact import census, redacted
 
     if deep and root != Path("/"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from machine_trees import Build
 from stack_trees import wheel
 
-from rocmprobe.judge.findings.diagnose import machine_findings
+from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.knowledge.miopen_files import database_name, user_file
 from rocmprobe.model.results import Finding
 

@@ -14,7 +14,7 @@ from rows import every_row
 from tiers import examples
 
 from rocmprobe.detect import detect
-from rocmprobe.judge.findings.diagnose import machine_findings
+from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Machine
 
 NODE = "sys/class/kfd/kfd/topology/nodes/1"

@@ -4,7 +4,7 @@ import dataclasses
 
 from rows import every_row
 
-from rocmprobe.judge.findings.diagnose import machine_findings
+from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 CARD = Gpu(

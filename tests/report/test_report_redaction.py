@@ -16,7 +16,7 @@ from rendering import render
 from rich.console import Console
 from tiers import examples
 
-from rocmprobe.judge.findings.diagnose import machine_findings
+from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Fact, Machine, Results
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.report.issue.issue import issue_text

@@ -14,7 +14,7 @@ from rendering import Rendered
 from rich.console import Console
 from rich.text import Text
 
-from rocmprobe.judge.findings.diagnose import machine_findings
+from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Machine, Results
 from rocmprobe.model.results_file import from_json, read_results
 from rocmprobe.report.page import view

@@ -1,4 +1,4 @@
-"""The list of all findings.
+"""The list of all findings, except those that follow from facts alone (``findings.machine``).
 
 A finding is a function that takes the evidence of a run and yields a ``Finding`` if its condition holds.
 """
@@ -13,11 +13,9 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.as_found import as_found, only_as_found
 from rocmprobe.judge.findings.bypass import bypass
-from rocmprobe.judge.findings.caches import caches, unusable_databases
 from rocmprobe.judge.findings.changing_sizes import slow_new_sizes
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.direct import direct, with_direct_calls
-from rocmprobe.judge.findings.disagreements import disagreeing_sources
 from rocmprobe.judge.findings.expected import (
     known_failures,
     regressed,
@@ -25,41 +23,28 @@ from rocmprobe.judge.findings.expected import (
     unsuitable_baseline,
 )
 from rocmprobe.judge.findings.first_calls import slow_first_calls
-from rocmprobe.judge.findings.gpu_access import no_gpu, unlisted
-from rocmprobe.judge.findings.integrated_gpu import integrated_beside_a_card
 from rocmprobe.judge.findings.interrupted import aborted, partial, probe_errors, wedged
-from rocmprobe.judge.findings.isa import isa_mismatch
-from rocmprobe.judge.findings.kernel_log import kernel_log
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.ladder import controls, ladder
+from rocmprobe.judge.findings.machine import MACHINE
 from rocmprobe.judge.findings.memory import memory
 from rocmprobe.judge.findings.naive_kernels import naive_kernels
 from rocmprobe.judge.findings.primitives import primitives
 from rocmprobe.judge.findings.processes import exit_crash, two_copies
-from rocmprobe.judge.findings.reroutes import hipblaslt_preferred, hipdnn_enabled, rerouting_packages
 from rocmprobe.judge.findings.sweep import faulty_solvers
-from rocmprobe.judge.findings.too_old import older_than_the_chip
-from rocmprobe.judge.findings.torch_build import missing_code, torch_sees_no_gpu, wrong_build
 from rocmprobe.judge.findings.torch_unusable import torch_unusable
 from rocmprobe.judge.findings.training import autocast_step, channels_last_step, gradient_flow, training_step
-from rocmprobe.judge.findings.variables import variables
-from rocmprobe.judge.findings.wsl import wsl_findings
-from rocmprobe.model.results import SCHEMA_VERSION, Finding, Machine, Results
+from rocmprobe.model.results import Finding, Results
 
 #: Findings about failed checks. They are left out if torch is unusable, because nothing was tested then.
 _CHECKS = (
     ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
     faulty_solvers, primitives, gradient_flow, training_step, autocast_step, channels_last_step,
-    only_as_found, as_found,
-    bypass, memory, naive_kernels, slow_first_calls, slow_new_sizes,
+    only_as_found, as_found, bypass, memory, naive_kernels, slow_first_calls, slow_new_sizes,
 )  # fmt: skip
-#: Findings about the machine and about the run as a whole.
-_MACHINE = (
-    isa_mismatch, wrong_build, no_gpu, torch_sees_no_gpu, missing_code, unlisted, integrated_beside_a_card,
-    wsl_findings, older_than_the_chip, kernel_log, variables, disagreeing_sources,
-    rerouting_packages, hipdnn_enabled, hipblaslt_preferred,
-    unusable_databases, caches, direct, two_copies, aborted, wedged, probe_errors, exit_crash, partial,
-    telemetry_findings,
+#: Findings about the run as a whole.
+_RUN = (
+    direct, two_copies, aborted, wedged, probe_errors, exit_crash, partial, telemetry_findings,
 )  # fmt: skip
 #: Findings about expected failures.
 _EXPECTED = (unsuitable_baseline, regressed, known_failures, unexpected_passes)
@@ -76,23 +61,14 @@ def diagnose(run: Evidence) -> tuple[Finding, ...]:
     """Return every finding of ``run`` except those about expected failures, the most severe first."""
     unusable = tuple(torch_unusable(run))
     about_checks = unusable or tuple(finding for rule in _CHECKS for finding in rule(run))
-    about_machine = (finding for rule in _MACHINE for finding in rule(run))
-    found = with_direct_calls((*about_checks, *about_machine), run)
+    others = (finding for rule in (*MACHINE, *_RUN) for finding in rule(run))
+    found = with_direct_calls((*about_checks, *others), run)
     return by_severity(_with_repair(run, finding) for finding in found)
 
 
 def expectation_findings(run: Evidence) -> tuple[Finding, ...]:
     """Return the findings about expected failures, which ``run`` must already mark."""
     return tuple(finding for rule in _EXPECTED for finding in rule(run))
-
-
-def machine_findings(machine: Machine) -> tuple[Finding, ...]:
-    """Return the findings that follow from the facts alone, the most severe first."""
-    results = Results(
-        schema_version=SCHEMA_VERSION, rocmprobe="", started="", finished=None, partial=False, simulated=None,
-        options={}, machine=machine, settings=(), problems=(), trials=(), outcomes=(),
-    )  # fmt: skip
-    return diagnose(Evidence(results))
 
 
 def _with_repair(run: Evidence, finding: Finding) -> Finding:
