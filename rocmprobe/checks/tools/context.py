@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Protocol, Union
 
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.computation import seed_of
@@ -55,7 +55,8 @@ class CheckResult:
     state: str = "pass"
     message: str = ""
     failure: Optional[str] = None
-    timings: dict[str, float] = field(default_factory=dict)
+    # Counts, such as repeats, stay integers on their way through JSON.
+    timings: dict[str, Union[int, float]] = field(default_factory=dict)
     numerics: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
