@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT, Run, rocmprobe, run
 
-CASE = "cpu/torch/{}/my-logcumsumexp/{}"
+CASE = "cpu/{}/my-logcumsumexp/{}"
 ONLY = ("--device", "cpu", "--only", "*/my-*")
 
 

@@ -64,7 +64,7 @@ def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: A
     page.goto((tmp_path / "own.html").as_uri())
     header = page.locator("#results-table th").all_inner_texts()
     assert [name.strip() for name in header] == [
-        "Result", "State", "Setting", "Cause", "Test", "Duration", "Links",
+        "Result", "State", "Setting", "Failure", "Test", "Duration", "Links",
     ]  # fmt: skip
     cells = [row.inner_text().split("\t") for row in page.locator("#results-table .collapsible").all()]
     found = {test.partition("[")[2][:-1]: shown for _, *shown, test, _, _ in cells}
