@@ -11,6 +11,7 @@ from rows import every_row
 from synthetic import STATUS, assess, blocked_by_convolution, card, everywhere, natively, recommend, run
 from tiers import examples
 
+from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.judgement import judge
 from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS
@@ -146,3 +147,10 @@ def test_what_is_recommended_was_right_on_everything_that_counts(results):
         "slow",
         "xpass",
     }
+
+
+def test_an_assessment_is_made_once():
+    evidence = Evidence(BASES["all settings"])
+    for setting in evidence.settings:
+        first = evidence.assess(setting, "float32", "training")
+        assert evidence.assess(setting, "float32", "training") is first

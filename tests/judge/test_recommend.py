@@ -96,6 +96,13 @@ class TestSpeed:
         results = run(seconds={"vendor-off": (0.29, 0.3, 0.31)}, simulated="somewhere")
         assert answer(results) == ("native", "default")
 
+    def test_what_works_in_the_own_environment_alone_is_not_called_slower(self):
+        results = run({"default/convolution/*": STATUS}, wanted="as-found,vendor-off")
+        assert answer(results) == ("vendor-off", "vendor-off")
+        sentence = recommend(results).sentence
+        assert sentence.startswith("Native float32 convolution fails in MIOpen. Switch MIOpen off: ")
+        assert "slower" not in sentence
+
     def test_noise_decides_nothing(self):
         # Noisy times leave a working machine alone.
         noisy = {"default": (0.4, 1.0, 2.0), "vendor-off": (0.1, 0.3, 0.9)}

@@ -44,10 +44,11 @@ def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment]
             "only with a clean environment and empty databases. With your own environment it fails: see the "
             "findings."
         )
-    unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
+    native = [each for each in ranked if each.setting.unchanged and not owed_to_the_user(each, ranked)]
+    unchanged = next((each for each in native if each.right), None)
     slower = unchanged and unchanged is not best
     faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
-    as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
+    as_it_comes = next(iter(native), None)
     fails = _fails(run, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     texts = {
         "native": f"Native convolution works: {name} gives correct results on all {dtype} problems tested."
