@@ -203,6 +203,11 @@ class TestChange:
         # But not than a smaller one.
         larger = {"vendor-off": (0.7, 0.7, 0.7)}
         assert chosen(run(dead, wanted=f"{two},vendor-off", seconds=larger)) == "no-winograd"
+        # Another memory format is more than a variable.
+        format_or_flag = run(
+            {"default/convolution/*": STATUS}, backend="cudnn", wanted="channels-last,benchmark"
+        )
+        assert chosen(format_or_flag) == "benchmark"
         # Nor because the user's own environment happened to be faster.
         assert chosen(run(wanted="as-found", seconds={"as-found": (0.7, 0.7, 0.7)})) == "default"
 

@@ -64,9 +64,13 @@ def _worth_it(by_change: Sequence[Assessment], measured: Speed) -> Assessment:
     return next(each for each in same_size if measured.level(each.setting.name, fastest.setting.name))
 
 
-def _change(each: Assessment) -> tuple[int, int]:
-    """Return a sort key that grows with the size of a setting's change."""
+def _change(each: Assessment) -> tuple[int, bool, int]:
+    """Return a sort key that grows with the size of a setting's change.
+
+    Channels-last changes the program's model and inputs, so it counts as more than any number of switches.
+    """
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
     kind = "native-with-settings" if setting.pytorch_layers else setting.verdict
-    return VERDICTS.index(kind), switches + len(setting.pytorch_layers) + setting.inherit_environment
+    switches += len(setting.pytorch_layers) + setting.inherit_environment
+    return VERDICTS.index(kind), setting.channels_last, switches
