@@ -46,6 +46,8 @@ EXAMPLES = {
     "rdna1-rocm52-conv-dead": [
         *("--simulate", "rdna1-rocm52-conv-dead", *LADDER),
         *_only("batch-norm", "training-step", "throughput", "memory"),
+        "--settings",
+        "default,find-fast,gemm-only,naive-only,no-winograd,clean-db,vendor-off,bypass,bypass+vendor-off,cpu",
     ],
 }
 #: Examples of machines that are not available. Their outcomes stay as recorded.
