@@ -192,9 +192,9 @@ def on_terminal(width: int, *arguments: object) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     command = [sys.executable, "-m", "rocmprobe", *map(str, arguments)]
-    process = subprocess.Popen(
-        command, env=environment({"TERM": "xterm"}), stdin=follower, stdout=follower, stderr=follower
-    )
+    own = environment({"TERM": "xterm"})
+    own.pop("COLUMNS", None)  # pytest-xdist sets it, and it outranks the terminal
+    process = subprocess.Popen(command, env=own, stdin=follower, stdout=follower, stderr=follower)
     os.close(follower)
     written = b""
     # Reading fails when the last process closes the terminal.

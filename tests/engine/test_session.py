@@ -19,7 +19,7 @@ from rocmprobe.model.results import Machine
 def test_cases_that_are_added_during_the_run_are_planned_run_and_resumed(tmp_path: Path) -> None:
     targets, settings = (Device("cpu", "onednn"),), {"cpu": settings_for("onednn")}
     Journal(tmp_path, True).append(Run("0", "", RunOptions(), Machine(), targets, settings, None, ""))
-    first = Case("cpu", "torch", "default", "copy", "float32")
+    first = Case("cpu", "default", "copy", "float32")
     second = replace(first, check="elementwise", needs=(first.id,))
     setup, journal = Setup(RunOptions(), targets, settings, BUDGETS["quick"]), RunJournal(tmp_path)
     session = Session(setup, journal)
