@@ -40,12 +40,14 @@ def injector_of(spec: Spec, events: int) -> Injector:
     """Return the hooks of the simulated machine, or hooks that do nothing."""
     if spec.simulated is None:
         return Injector()
-    # A worker on a real device need not import the simulation.
+    # A worker on a real device does not import the simulation.
     from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
+    from rocmprobe.simulate.machines import SimulatedMachine
 
+    machine = msgspec.convert(spec.simulated, SimulatedMachine)
     if spec.setting.device:
-        return SimulatedCpu(spec.simulated)
-    return SimulatedGpu(spec.simulated, spec.setting.name, spec.device, events)
+        return SimulatedCpu(machine)
+    return SimulatedGpu(machine, spec.setting.name, spec.device, events)
 
 
 class Driver(Protocol):

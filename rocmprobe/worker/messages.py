@@ -13,7 +13,6 @@ import msgspec
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import Setting
-from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.text.reading import json_line
 
 
@@ -23,6 +22,8 @@ class Spec(msgspec.Struct, frozen=True):
     - ``seconds``: duration of one measurement
     - ``first``: case for which the worker is started
     - ``threads``: number of CPU threads for kernels, or 0 for torch's default
+    - ``simulated``: a ``SimulatedMachine``, as plain data in the worker. A worker on a real device does not
+      import the simulation.
     - ``soak``: duration of the check soak in seconds
     """
 
@@ -32,7 +33,7 @@ class Spec(msgspec.Struct, frozen=True):
     seconds: float
     environ: dict[str, str] = {}
     first: Optional[Case] = None
-    simulated: Optional[SimulatedMachine] = None
+    simulated: Any = None
     threads: int = 0
     soak: float = 60.0
 
