@@ -25,8 +25,9 @@ _MEMORY = ("oom-kill", "out-of-memory")
 
 
 class Facts(Record, frozen=True, tag="facts"):
-    """What a check tests. ``results`` is the path of the results with the recommended setting.
+    """Subject of a check: device, setting and limits.
 
+    ``results`` is the path of the results with the recommended setting.
     ``usual`` has the seconds of each case's first call in these results, keyed by case id. ``guardian`` is
     the process that removes temporary files.
     """

@@ -1,4 +1,4 @@
-"""What one process tests: devices, settings and limits."""
+"""The setup of one process: devices, settings and limits."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class MeasuredChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed between two runs.
+    """The changes between two runs.
 
     ``compared`` is the number of cases in both runs. ``not_comparable`` is the reason why nothing is
     compared, or "". ``notes`` say which measurements are not compared, and why.

@@ -97,7 +97,7 @@ def printing(text: str) -> str:
 
 
 def message(environ: dict[str, str]) -> str:
-    """What ``rocminfo.message`` says where no GPU is listed."""
+    """The fact ``rocminfo.message`` if no GPU is listed."""
     agents, facts = rocminfo.read_agents(OWN, environ)
     assert (agents, facts["rocminfo.gpus"].value) == ((), [])
     return facts["rocminfo.message"].value
@@ -178,7 +178,7 @@ def test_a_child_that_keeps_the_streams_open_is_not_waited_for(installed, tmp_pa
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within seconds, as one does that was killed."""
+    """Return True if a process ends within seconds, for example because it was killed."""
     for _ in range(200):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""What the results without PyTorch say about failures in PyTorch."""
+"""Findings from results without PyTorch about failures in PyTorch."""
 
 from __future__ import annotations
 

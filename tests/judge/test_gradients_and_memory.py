@@ -1,4 +1,4 @@
-"""What gradients and memory do to the recommendation."""
+"""The effect of gradients and memory on the recommendation."""
 
 from __future__ import annotations
 
