@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.knowledge import variables
-from rocmprobe.model.results import BadInput, Setting
+from rocmprobe.model.results import VERDICTS, BadInput, Setting
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
 from rocmprobe.text.versions import release, within
@@ -20,6 +20,8 @@ FLAGS = {
 }
 #: Names of the vendor libraries as their vendors spell them, by backend.
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
+#: The setting that changes nothing.
+DEFAULT = "default"
 #: Fields of a table row that say where the setting applies. ``Setting`` does not have these fields.
 _OF_THE_ROW = ("backends", "set")
 
@@ -62,12 +64,16 @@ def _verdict(row: dict[str, Any]) -> str:
         return "bypass"
     if not row.get("vendor_library", True):
         return "vendor-off"
-    changes = ("env", "torch", "search", "dtype", "channels_last", "derived")
+    changes = ("env", "unset", "torch", "search", "dtype", "channels_last", "derived", "one_device")
     return "native-with-settings" if any(row.get(name) for name in changes) else "native"
 
 
 def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
-    fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
+    fields = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in row.items()
+        if key not in _OF_THE_ROW
+    }
     flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
     return Setting(**{**fields, "verdict": _verdict(row), "torch": flags})
 
@@ -106,6 +112,58 @@ def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = N
             near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
             raise BadInput(f"--settings: {backend} has no setting {name!r}{near}")
     return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
+
+
+def candidates(backend: str, rung: str, torch: Optional[str] = None) -> tuple[Setting, ...]:
+    """Return the settings that can cure a failure of ``rung``, the smallest change first."""
+    return tuple(
+        _setting(row, torch) for row in _rows() if backend in row["backends"] and rung in row.get("cures", ())
+    )
+
+
+def compose(members: Sequence[Setting]) -> Setting:
+    """Return one setting with the changes of all ``members``.
+
+    A later member overrides the variables and flags of an earlier one. The setting ``default`` changes
+    nothing, so it is not in the name. Raise BadInput if one member excludes another.
+    """
+    parts = [member for member in members if member.name != DEFAULT]
+    if len(parts) < 2:
+        return parts[0] if parts else members[0]
+    for part in parts:
+        for other in parts:
+            if other.name in part.excludes:
+                raise BadInput(f"the settings {part.name} and {other.name} exclude each other")
+    env: dict[str, str] = {}
+    for part in parts:
+        env = {**{name: env[name] for name in env if name not in part.unset}, **part.env}
+    first = parts[0]
+    return replace(
+        first,
+        name="+".join(part.name for part in parts),
+        members=tuple(part.name for part in parts),
+        reason="; ".join(part.reason for part in parts),
+        verdict=max((part.verdict for part in parts), key=VERDICTS.index),
+        env=env,
+        unset=tuple(dict.fromkeys(name for part in parts for name in part.unset if name not in env)),
+        torch={flag: value for part in parts for flag, value in part.torch.items()},
+        vendor_library=all(part.vendor_library for part in parts),
+        bypass=any(part.bypass for part in parts),
+        inherit_environment=any(part.inherit_environment for part in parts),
+        device=next((part.device for part in parts if part.device), None),
+        cost="; ".join(dict.fromkeys(part.cost for part in parts if part.cost)),
+        source="; ".join(dict.fromkeys(part.source for part in parts)),
+        # The members were tested for these before they were combined.
+        since="", until="", torch_since="", torch_until="", isa="",
+        search=next((part.search for part in reversed(parts) if part.search), ""),
+        channels_last=any(part.channels_last for part in parts),
+        pytorch_layers=tuple(dict.fromkeys(layer for part in parts for layer in part.pytorch_layers)),
+        by_name=True,
+        slow=any(part.slow for part in parts),
+        cures=(),
+        excludes=tuple(dict.fromkeys(name for part in parts for name in part.excludes)),
+        one_device=any(part.one_device for part in parts),
+    )  # fmt: skip
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:

@@ -170,6 +170,11 @@ class Setting:
     - ``by_layer``: True if the run's results determine ``pytorch_layers``
     - ``by_name``: True if only checks that request this setting by name use it
     - ``slow``: True if convolutions are many times slower than without the setting
+    - ``unset``: environment variables of the user that must not be set
+    - ``cures``: rungs of the ladder whose failure the setting can cure (see ``engine.ladder``)
+    - ``excludes``: settings that cannot be combined with this one
+    - ``members``: names of the settings of which this setting is composed
+    - ``one_device``: True if the run hides all other GPUs from the program
     """
 
     name: Name
@@ -197,6 +202,11 @@ class Setting:
     pytorch_layers: tuple[str, ...] = ()
     by_name: bool = False
     slow: bool = False
+    unset: tuple[str, ...] = ()
+    cures: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    one_device: bool = False
 
     @property
     def unchanged(self) -> bool:
