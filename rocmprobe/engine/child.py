@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.launch import inherited_variables, worker_command
+from rocmprobe.engine.launch import worker_command
+from rocmprobe.knowledge.environment import inherited
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 from rocmprobe.worker.messages import Event, Spec, decode_event, encode
@@ -295,7 +296,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 worker_command("rocmprobe.worker.server", *arguments), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", pass_fds=(theirs.fileno(),),
-                env=inherited_variables(os.environ), start_new_session=True,
+                env=inherited(os.environ), start_new_session=True,
             )  # fmt: skip
         self.pid = self._process.pid
         self._children: dict[int, ForkedProcess] = {}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import rocmprobe
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.knowledge import environment as programs
+from rocmprobe.knowledge.environment import OWN_FOLDERS, inherited
 from rocmprobe.knowledge.solvers import FORCE, is_switch
 from rocmprobe.knowledge.variables import variables
 from rocmprobe.model.results import Setting
@@ -43,16 +45,6 @@ def worker_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *_own_flags(), "-c", _LAUNCH, package, module, *arguments]
 
 
-def inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables in ``environ`` that children inherit."""
-    patterns = [row.name for row in variables() if row.keep]
-    return {
-        name: value
-        for name, value in environ.items()
-        if any(fnmatchcase(name, pattern) for pattern in patterns)
-    }
-
-
 def can_share_kernels(setting: Setting) -> bool:
     """Return True if the setting can share a cache of compiled kernels with other settings."""
     return all(
@@ -68,20 +60,11 @@ def environment(
     ``folder`` is for databases and ``kernels`` for compiled kernels. The variables in ``trace`` turn on the
     log of the vendor library.
     """
+    program = programs.environment(setting, user)
     if setting.inherit_environment:
-        return {**user, **trace, **setting.env}
+        return {**program, **trace, **setting.env}
     own = own_folders(folder, kernels)
-    return {**inherited_variables(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
-
-
-#: Names of the folders of databases and caches, keyed by the environment variable for their path.
-OWN_FOLDERS = {
-    "MIOPEN_USER_DB_PATH": "miopen-db",
-    "MIOPEN_CUSTOM_CACHE_DIR": "miopen-cache",
-    "AMD_COMGR_CACHE_DIR": "comgr-cache",
-    "TRITON_CACHE_DIR": "triton-cache",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor-cache",
-}
+    return {**inherited(program), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
 
 
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
@@ -101,7 +84,7 @@ def must_spawn(setting: Setting) -> bool:
         return True
     # A forked child has already loaded the libraries that read these variables.
     early = [row.name for row in variables() if row.read in ("load", "import")]
-    return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)
+    return any(fnmatchcase(name, pattern) for name in (*setting.env, *setting.unset) for pattern in early)
 
 
 def databases_folder(base: Path, case: Case) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe import user_cache
-from rocmprobe.engine.launch import OWN_FOLDERS
+from rocmprobe.knowledge.environment import OWN_FOLDERS
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
