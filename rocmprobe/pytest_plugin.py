@@ -19,7 +19,7 @@ import pytest
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine import run
-from rocmprobe.engine.journal import CannotWrite, End, RunJournal
+from rocmprobe.engine.journal import Answer, CannotWrite, End, RunJournal
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
@@ -37,6 +37,8 @@ from rocmprobe.text.redact import redacted, redacted_text
 
 _JOURNAL = pytest.StashKey[RunJournal]()
 _SESSION = pytest.StashKey[Session]()
+#: The requests of all suites.
+_REQUESTS = pytest.StashKey[list[Request]]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Reason why the journal cannot be written any more.
@@ -236,6 +238,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is None or _JOURNAL not in metafunc.config.stash:
         return
     requests: Sequence[Request] = marker.args[0]
+    metafunc.config.stash.setdefault(_REQUESTS, []).extend(requests)
     setup = _session(metafunc.config).setup
     # pytest would add numbers to the ids of a case that a suite requests twice.
     selected = {
@@ -272,6 +275,61 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(kept, key=order)
 
 
+class CaseItem(pytest.Item):
+    """A case that a ladder added while the run goes on."""
+
+    def __init__(self, *, case: Case, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.case = case
+
+    def runtest(self) -> None:
+        assert_outcome(_settled(self, self.case))
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.case.id
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> Optional[bool]:
+    """Run the cases of the ladders first, then the first answer, the cases of the stacks, and the others.
+
+    pytest's own loop cannot run items that are not known when it begins.
+    """
+    config = session.config
+    over = session.testsfailed or config.option.collectonly or not session.items
+    if _JOURNAL not in config.stash or over:
+        return None
+    if getattr(config.option, "numprocesses", None) or _on_worker(config):
+        return None
+    waiting = {case.id if case else item.nodeid: item for item in session.items for case in [_case(item)]}
+    for item in _in_turn(session, waiting):
+        config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+    return True
+
+
+def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the items of the run. An item that is yielded is removed from ``waiting``."""
+    config, own = session.config, _session(session.config)
+
+    def item(case: Case) -> pytest.Item:
+        return waiting.pop(case.id, None) or CaseItem.from_parent(session, name=case.id, case=case)
+
+    while case := own.climb():
+        yield item(case)
+    _write_first_answer(config)
+    added = in_order(tuple(own.cases_of_stacks(config.stash[_REQUESTS])))
+    with _ended_when_full(config):
+        own.plan(added)
+    for case in added:
+        yield item(case)
+    while waiting:
+        yield waiting.pop(next(iter(waiting)))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     if _JOURNAL not in config.stash or getattr(config.option, "numprocesses", None):
@@ -303,7 +361,20 @@ def _ended_when_full(config: pytest.Config) -> Iterator[None]:
     pytest.exit("the journal cannot be written")
 
 
+def _write_first_answer(config: pytest.Config) -> None:
+    """Write a first report and record its recommendation, for the progress output."""
+    from rocmprobe.report.write import write_report
+
+    journal = config.stash[_JOURNAL]
+    with _noted_when_full(config):
+        results = write_report(journal)
+        if results.recommendation:
+            journal.append(Answer(results.recommendation.sentence))
+
+
 def _case(item: pytest.Item) -> Optional[Case]:
+    if isinstance(item, CaseItem):
+        return item.case
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("case") if callspec else None
     return case if isinstance(case, Case) else None
@@ -312,13 +383,18 @@ def _case(item: pytest.Item) -> Optional[Case]:
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     """Return the outcome of this item's case. Raise RuntimeError if rocmprobe itself failed."""
-    with _ended_when_full(request.config):
-        settled = _session(request.config).outcome(case)
-    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(settled)
-    request.node.user_properties.append(("rocmprobe", {name: getattr(found, name) for name in _HTML_COLUMNS}))
-    if found.state == "probe-error":
-        raise RuntimeError("\n".join(found.evidence))
-    return found
+    return _settled(request.node, case)
+
+
+def _settled(item: pytest.Item, case: Case) -> Outcome:
+    """Return the outcome of the item's case, as the item reports it."""
+    with _ended_when_full(item.config):
+        settled = _session(item.config).outcome(case)
+    outcome = item.stash[_OUTCOME] = _expectations(item.config).marked(settled)
+    item.user_properties.append(("rocmprobe", {name: getattr(outcome, name) for name in _HTML_COLUMNS}))
+    if outcome.state == "probe-error":
+        raise RuntimeError("\n".join(outcome.evidence))
+    return outcome
 
 
 @pytest.hookimpl(wrapper=True)

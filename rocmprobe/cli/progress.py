@@ -162,6 +162,8 @@ class Progress:
                     self._failing.add(outcome.device)
                 if show:
                     self._show_outcome(outcome)
+            elif isinstance(record, journal.Answer):
+                self._print(f"So far: {record.sentence}", "bold")
             elif isinstance(record, journal.Retry):
                 self._settled.pop(record.case, None)
 
@@ -173,7 +175,7 @@ class Progress:
     def _is_certain(self, case: str) -> bool:
         """Return True unless the case runs only after a failure and no convolution has failed."""
         device, name, *_ = case.split("/")
-        setting = next(each for each in self._run.settings[device] if each.name == name)
+        setting = self._run.setting(device, name)
         conditional = (setting.solver or setting.by_name) and self._run.options.settings != "all"
         return not conditional or device in self._failing
 
@@ -208,9 +210,7 @@ class Progress:
         """Return the time left and the current step, in words."""
         waiting = next((each.case for each in self._running.values() if each.needs_device), None)
         if waiting:
-            setting = next(
-                each for each in self._run.settings[waiting.device] if each.name == waiting.setting
-            )
+            setting = self._run.setting(waiting.device, waiting.setting)
             device = leased(waiting, setting, self._run.targets)
             return "", f"waiting for {describe_holder(device) or f'another run on {device}'}"
         seconds, with_hangs = self._seconds_left()

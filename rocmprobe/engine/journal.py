@@ -19,6 +19,7 @@ import msgspec
 from rocmprobe.checks import DIRECT
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.settings import named
 from rocmprobe.knowledge.solvers import DerivedSetting
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.options import RunOptions
@@ -74,6 +75,10 @@ class Run(Record, frozen=True, tag="run"):
     @property
     def devices(self) -> list[str]:
         return [target.device for target in self.targets]
+
+    def setting(self, device: str, name: str) -> Setting:
+        """Return a setting of ``device``, composed of several settings if ``name`` has a plus sign."""
+        return named({setting.name: setting for setting in self.settings[device]}, name)
 
     def update(self, state: RunState) -> None:
         state.boot = self.boot
@@ -182,6 +187,12 @@ class Retry(Record, frozen=True, tag="retry"):
         state.outcomes.pop(self.case, None)
 
 
+class Answer(Record, frozen=True, tag="answer"):
+    """The first answer: the recommendation after the ladder, before the other cases."""
+
+    sentence: str
+
+
 class End(Record, frozen=True, tag="end"):
     """The end of the run."""
 
@@ -191,7 +202,9 @@ class End(Record, frozen=True, tag="end"):
         state.finished = self.at
 
 
-AnyRecord = Union[Run, Against, Plan, Intent, Waiting, Settled, Ended, Derived, Wedged, Resumed, Retry, End]
+AnyRecord = Union[
+    Run, Against, Plan, Intent, Waiting, Settled, Ended, Derived, Wedged, Resumed, Retry, Answer, End
+]
 _R = TypeVar("_R", bound=Record)
 
 

@@ -16,7 +16,7 @@ from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, had_no_solver, reason_not_tested
 from rocmprobe.knowledge.solvers import is_switch
-from rocmprobe.model.results import Attempt, Outcome, Setting
+from rocmprobe.model.results import NO_SOLVER, Attempt, Outcome, Setting
 from rocmprobe.model.results_file import to_json
 
 
@@ -30,12 +30,9 @@ def without_trial(case: Case, target: Device, state: str, failure: Optional[str]
 
 
 def outcome_of(
-    case: Case, replies: Sequence[Reply], target: Device, setting: Setting, backend: Backend, fine: bool
+    case: Case, replies: Sequence[Reply], target: Device, setting: Setting, backend: Backend
 ) -> Outcome:
-    """Return the outcome of a case from the replies to all its tries.
-
-    ``fine`` is True if the same case works under the setting ``default``.
-    """
+    """Return the outcome of a case from the replies to all its tries."""
     tries = [(result, reply.trial) for reply in replies for result in reply.answers]
     last, reply = tries[-1][0], replies[-1]
     state, message, failure = last.state, last.message, last.failure
@@ -50,8 +47,9 @@ def outcome_of(
         absent = reason_not_tested(setting.solver, state, reading)
         if absent:
             state, message, failure = "n/a", absent, None
-    elif fine and _limits_solvers(setting) and had_no_solver(state, reading):
-        message = f"{message}; no solver that this setting allows applies to this problem"
+    elif _limits_solvers(setting) and had_no_solver(state, reading):
+        state, failure = "n/a", NO_SOLVER
+        message = "no solver that this setting allows applies to this problem"
     elif state == "pass" and solver and backend.is_fallback(solver):
         state, message = "slow", f"{solver} is {backend.library}'s last resort"
     evidence = [message] if message else []

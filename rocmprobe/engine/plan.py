@@ -172,6 +172,20 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
+def cases_of_stack(
+    request: Request, target: Device, setting: Setting, dtypes: Sequence[str], options: RunOptions
+) -> Iterator[Case]:
+    """Yield the cases that ``request`` runs under "default", under ``setting`` instead, in ``dtypes``."""
+    if request.check in DIRECT or not {"default", "every"} & set(request.settings):
+        return
+    for case in cases_under(request, target, setting, options) if _requested_at(request, options) else ():
+        if case.dtype in dtypes:
+            # The rungs below may fail without the setting.
+            own = f"{target.device}/{setting.name}/"
+            needs = (own + need.split("/", 2)[2] for need in case.needs)
+            yield replace(case, needs=tuple(dict.fromkeys(needs)), if_failed=())
+
+
 def _concerns(request: Request, setting: Setting) -> bool:
     if setting.solver:
         return "forced" in request.settings
@@ -206,6 +220,8 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
+    elif purpose == "sizes" and options.problems:
+        requested = ()
     elif options.shapes and few:
         most = len(problems(options.level, purpose))
         requested = tuple(parse_problem(text) for text in options.shapes.heaviest(most))

@@ -32,7 +32,7 @@ from rocmprobe.engine.lease import lock
 from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.targets import Device, find_targets
-from rocmprobe.knowledge.settings import search_flags, settings_for
+from rocmprobe.knowledge.settings import named, search_flags, settings_for, with_cures
 from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.baseline import baseline_of
@@ -129,9 +129,10 @@ def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
     """Return the requested settings. Without ``verified``, add one setting per solver of MIOpen."""
-    rows = settings_for(target.backend, wanted, torch)
     if verified:
+        rows = settings_for(target.backend, wanted, torch)
         return tuple(verified if row.name == verified.name else row for row in rows)
+    rows = with_cures(target.backend, wanted, torch)
     if target.backend != "miopen":
         return rows
     flags = search_flags("find", torch)
@@ -220,6 +221,8 @@ def _results(journal: RunJournal) -> Results:
             settings[name] = cure.applied(settings[name])
             derived.add(name)
     asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
+    for name in asked - set(settings):
+        settings[name] = named(settings, name)
     return Results(
         schema_version=SCHEMA_VERSION,
         rocmprobe=run.rocmprobe,
@@ -233,7 +236,11 @@ def _results(journal: RunJournal) -> Results:
             "targets": [to_json(_written(target)) for target in run.targets],
         },
         machine=run.machine,
-        settings=tuple(each for name, each in settings.items() if not each.solver or name in asked),
+        settings=tuple(
+            setting
+            for name, setting in settings.items()
+            if name in asked or not (setting.solver or setting.by_name)
+        ),
         problems=tuple(parse_problem(text).as_json() for text in texts),
         trials=tuple(state.trials),
         outcomes=tuple(outcomes.values()),

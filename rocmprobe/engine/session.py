@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +11,15 @@ from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.journal import BaseJournal, CannotWrite, Plan, Waiting
+from rocmprobe.engine.ladder import Ladder
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.outcome import without_trial
+from rocmprobe.engine.plan import Request, cases_of_stack
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import by_layer, failing, holds, layer_checks
+from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT
 from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
 from rocmprobe.model.results import (
     NATIVE,
@@ -36,12 +38,39 @@ class Session:
         self.journal = journal
         self._cases: dict[str, Case] = {}
         self._trials = Trials(setup, journal)
+        self.ladders = {
+            target.device: Ladder(setup, target, journal.find) for target in setup.targets if target.torch
+        }
 
     def plan(self, cases: Sequence[Case], record: bool = True) -> None:
         """Add cases to the plan of this run, also while the run goes on, and record them if ``record``."""
         self._cases.update((case.id, case) for case in cases)
         if record:
             self.journal.append(Plan(tuple(case.id for case in cases)))
+
+    def climb(self) -> Optional[Case]:
+        """Return the next case of a ladder, or None if each device's ladder is climbed."""
+        for device, ladder in self.ladders.items():
+            case = None if self.journal.wedged(device) else ladder.next()
+            if case:
+                if case.id not in self._cases:
+                    self.plan((case,))
+                return case
+        return None
+
+    def cases_of_stacks(self, requests: Sequence[Request]) -> Iterator[Case]:
+        """Yield the cases of ``requests`` under the stacks that the ladders found.
+
+        Leave out stacks whose cases are planned anyway.
+        """
+        options = self.setup.options
+        for target in self.setup.targets:
+            climbed = self.ladders[target.device].climbed if target.torch else None
+            for setting, dtypes in climbed.settings(self.setup, target) if climbed else ():
+                for request in requests:
+                    for case in cases_of_stack(request, target, setting, dtypes, options):
+                        if case.id not in self._cases and options.selects(case.check, case.id):
+                            yield case
 
     def close(self, at_once: bool) -> None:
         """End the child process, by a signal if ``at_once`` is True."""
@@ -76,6 +105,9 @@ class Session:
             return self._blocked(
                 case, "solvers hung when run alone; the other solvers did not run", "many-hangs"
             )
+        instead = self._runs_in_a_stack(case)
+        if instead:
+            return self._without_trial(case, "skipped", None, instead)
         meaningless = self._meaningless_on_gpu(case)
         if meaningless:
             return self._without_trial(case, "n/a", None, meaningless)
@@ -89,15 +121,19 @@ class Session:
         return self._unnecessary(case) or (self._derive_setting(case) if setting.is_incomplete else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        setting, target = self.setup.setting(case), self.setup.target(case)
         if self.setup.simulated and case.direct:
             return "a simulated machine has no libraries that can be called without PyTorch"
-        native = target.native_isa or "not known"
-        if setting.isa and not re.fullmatch(setting.isa, native):
-            return f"only for native ISAs {setting.isa}; this GPU is {native}"
-        if OVERRIDE in setting.env and target.effective_isa != target.native_isa:
-            return f"an override is already set: this GPU runs as {target.effective_isa}"
-        return None
+        return self.setup.reason_not_here(self.setup.setting(case), self.setup.target(case))
+
+    def _runs_in_a_stack(self, case: Case) -> Optional[str]:
+        """Return why a case need not run: copies, kernels or matrix products need a cure that it lacks."""
+        ladder = self.ladders.get(case.device)
+        base = ladder.climbed.base if ladder and ladder.climbed else (DEFAULT,)
+        setting = self.setup.setting(case)
+        members = {setting.name, *setting.members, DEFAULT}
+        if case.direct or setting.device == "cpu" or set(base) <= members or base == (AS_FOUND,):
+            return None
+        return f"this machine needs {'+'.join(base)}, so the test runs with it"
 
     def _hanging_solvers(self, case: Case) -> bool:
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")

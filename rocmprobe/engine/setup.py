@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Optional
@@ -13,9 +14,12 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS, Budgets
 from rocmprobe.engine.journal import Run
+from rocmprobe.engine.launch import inherited_variables
 from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.settings import named
 from rocmprobe.model.options import RunOptions
-from rocmprobe.model.results import Setting
+from rocmprobe.model.results import Machine, Setting
 from rocmprobe.simulate.machines import SimulatedMachine
 
 
@@ -24,6 +28,7 @@ class Setup:
     """The devices, settings and limits of a session.
 
     - ``settings``: settings for each device
+    - ``machine``: the tested machine, which can be simulated
     - ``simulated``: the simulated machine, or None on a real machine
     - ``leases``: the run's folder, which device leases name, or None if no lease is needed
     - ``spawn``: True if no worker is forked
@@ -34,18 +39,46 @@ class Setup:
     targets: tuple[Device, ...]
     settings: Mapping[str, tuple[Setting, ...]]
     budgets: Budgets
+    machine: Machine = field(default_factory=Machine)
     simulated: Optional[SimulatedMachine] = None
     leases: Optional[Path] = None
     spawn: bool = False
     sharing: int = 1
 
     @cached_property
-    def _rows(self) -> Mapping[tuple[str, str], Setting]:
-        return {(device, row.name): row for device, rows in self.settings.items() for row in rows}
+    def _rows_of(self) -> Mapping[str, Mapping[str, Setting]]:
+        return {device: {row.name: row for row in rows} for device, rows in self.settings.items()}
 
     def setting(self, case: Case) -> Setting:
         """Return the case's setting, without variables that the run chooses."""
-        return self._rows[case.device, case.setting]
+        return self.named(case.device, case.setting)
+
+    def named(self, device: str, name: str) -> Setting:
+        """Return a setting of ``device``. A name such as "no-sdma+no-gemm" composes settings.
+
+        Raise BadInput if the settings cannot be combined.
+        """
+        if (device, name) not in self._composed:
+            self._composed[device, name] = named(self._rows_of[device], name)
+        return self._composed[device, name]
+
+    @cached_property
+    def _composed(self) -> dict[tuple[str, str], Setting]:
+        return {}
+
+    def changes_environment(self) -> bool:
+        """Return True if a clean environment lacks a variable that the user has set."""
+        owner = {name: str(fact.value) for name, fact in self.machine.variables.items() if fact.value}
+        return len(inherited_variables(owner)) < len(owner)
+
+    def reason_not_here(self, setting: Setting, target: Device) -> Optional[str]:
+        """Return why ``setting`` has no effect on the GPU of ``target``, or None."""
+        native = target.native_isa or "not known"
+        if setting.isa and not re.fullmatch(setting.isa, native):
+            return f"only for native ISAs {setting.isa}; this GPU is {native}"
+        if OVERRIDE in setting.env and target.effective_isa != target.native_isa:
+            return f"an override is already set: this GPU runs as {target.effective_isa}"
+        return None
 
     def target(self, case: Case) -> Device:
         """Return the case's device."""
@@ -64,7 +97,7 @@ class Setup:
 def setup_of(run: Run, folder: Path) -> Setup:
     """Return the setup of the run in ``folder``."""
     return Setup(
-        run.options, run.targets, run.settings, budgets_of(run), run.simulation,
+        run.options, run.targets, run.settings, budgets_of(run), run.machine, run.simulation,
         # The times of a simulated machine are meaningless, so measurements need no lease.
         leases=None if run.simulation else folder.resolve(),
         # pytest-xdist sets this variable to the number of workers.

@@ -71,11 +71,7 @@ class Trials:
             if not wedged and replies[-1].over and untested and replies[-1].phase != "start":
                 self._is_wedged(case)
         setting = self._journal.completed(case, self._setup.setting(case))
-        by_default = self._journal.find(replace(case, setting="default").id)
-        return outcome_of(
-            case, replies, self._setup.target(case), setting, self._setup.backend(case),
-            fine=by_default is not None and by_default.works,
-        )  # fmt: skip
+        return outcome_of(case, replies, self._setup.target(case), setting, self._setup.backend(case))
 
     def _most_tries(self, state: str, case: Case) -> int:
         """Return the maximum number of tries for a case in ``state``."""

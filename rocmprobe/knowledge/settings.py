@@ -20,8 +20,8 @@ FLAGS = {
 }
 #: Names of the vendor libraries as their vendors spell them, by backend.
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
-#: The setting that changes nothing.
-DEFAULT = "default"
+#: The setting with a clean environment, which changes nothing else, and the setting with the user's own.
+DEFAULT, AS_FOUND = "default", "as-found"
 #: Fields of a table row that say where the setting applies. ``Setting`` does not have these fields.
 _OF_THE_ROW = ("backends", "set")
 
@@ -104,7 +104,7 @@ def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = N
     if wanted == "default":
         return tuple(_setting(row, torch) for row in rows if row["set"] == "default")
     if wanted == "all":
-        return tuple(_setting(row, torch) for row in rows)
+        return tuple(_setting(row, torch) for row in rows if row["set"] != "cure")
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     known = [row["name"] for row in rows]
     for name in names:
@@ -114,11 +114,30 @@ def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = N
     return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
 
 
-def candidates(backend: str, rung: str, torch: Optional[str] = None) -> tuple[Setting, ...]:
-    """Return the settings that can cure a failure of ``rung``, the smallest change first."""
+def with_cures(backend: str, wanted: str, torch: Optional[str] = None) -> tuple[Setting, ...]:
+    """Return the settings of a run: those of ``settings_for``, and those that the ladder can need.
+
+    These are the cures of failing rungs, the smallest change first, and ``as-found``, because the ladder is
+    climbed in the user's own environment first. The suites run no case under them, unless a request names
+    them. If the user named settings, no cures are tried.
+    """
+    chosen = settings_for(backend, wanted, torch)
+    if wanted not in ("default", "all"):
+        return chosen
+    names = {setting.name for setting in chosen}
     return tuple(
-        _setting(row, torch) for row in _rows() if backend in row["backends"] and rung in row.get("cures", ())
+        _setting(row, torch) if row["name"] in names else replace(_setting(row, torch), by_name=True)
+        for row in _rows()
+        if backend in row["backends"] and (row["name"] in {*names, AS_FOUND} or row.get("cures"))
     )
+
+
+def named(rows: Mapping[str, Setting], name: str) -> Setting:
+    """Return the setting ``name`` of ``rows``, or the settings of a name such as "no-sdma+no-gemm", composed.
+
+    Raise KeyError for an unknown name, and BadInput if the settings cannot be combined.
+    """
+    return rows[name] if name in rows else compose([rows[member] for member in name.split("+")])
 
 
 def compose(members: Sequence[Setting]) -> Setting:

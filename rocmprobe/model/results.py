@@ -25,11 +25,13 @@ CRASHES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
 )  # fmt: skip
+#: Failure of an outcome "n/a": the setting allows no solver that applies to the problem.
+NO_SOLVER = "no-solver"
 #: What was seen when a case failed or did not run. For a blocked case, it can also be "rung:" and the name
 #: of the failed rung.
 FAILURES = (
     *CRASHES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
-    "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
+    "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died", NO_SOLVER,
 )  # fmt: skip
 
 #: Metadata of a field that ``results.json`` contains only if the field is set.

@@ -19,7 +19,7 @@ CASE = Case("cpu", "default", "copy", "float32")
 def made(*results: CheckResult) -> Outcome:
     replies = [Reply([result], f"trial {number}") for number, result in enumerate(results)]
     setting = settings_for("onednn")[0]
-    return outcome_of(CASE, replies, Device("cpu", "onednn"), setting, BACKENDS["onednn"], fine=False)
+    return outcome_of(CASE, replies, Device("cpu", "onednn"), setting, BACKENDS["onednn"])
 
 
 def test_numbers_that_json_lacks_become_none() -> None:

@@ -1,0 +1,328 @@
+"""The ladder: rungs from a copy to the training of a network, and the search for the cures of failing rungs.
+
+The search climbs the ladder under the user's own environment, then under a clean one. If a rung fails, the
+search tries its cures on the failing case, the smallest change first, and keeps the first that works for all
+rungs above. The kept cures are the *stack*: a setting composed of several settings (``no-sdma+no-gemm``).
+
+The search is a function of the outcomes of a run, so a resumed run continues it. It is written as if it could
+wait for an outcome: a missing outcome ends the function with ``_Missing``, and the function starts again from
+the beginning when the outcome is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Optional
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.plan import Request, cases_under
+from rocmprobe.engine.setup import Setup
+from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT, Versions, reason_without_effect
+from rocmprobe.model.results import NO_SOLVER, BadInput, Outcome, Setting
+
+_HALF = ("float16", "bfloat16")
+#: Families of MIOpen's solvers: the setting that allows only this family, and the setting that forbids it.
+FAMILIES = (
+    ("gemm-only", "no-gemm"),
+    ("igemm-only", "no-igemm"),
+    ("winograd-only", "no-winograd"),
+    ("direct-only", "no-direct"),
+)
+#: Settings without MIOpen's convolution, which the first answer compares to the stack.
+ALTERNATIVES = ("vendor-off", "bypass")
+#: Number of repetitions of a case that passed when it was repeated. A failure that happens in one of 20 tries
+#: is missed by 100 tries with a probability of 0.6 %.
+REPEATS = 100
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step of the ladder.
+
+    ``carries`` is True if no rung above can work if this one fails.
+    """
+
+    name: str
+    requests: tuple[Request, ...]
+    carries: bool = True
+
+
+RUNGS = (
+    Rung("copy", (Request("copy", dtypes=("float32", *_HALF)),)),
+    Rung("kernel", (Request("elementwise", dtypes=("float32", *_HALF)), Request("im2col"))),
+    Rung("gemm", (Request("gemm", dtypes=("float32", *_HALF)), Request("matmul", dtypes=_HALF))),
+    Rung("reduction", (Request("reductions", dtypes=("float32", "float16")),)),
+    Rung(
+        "conv",
+        (Request("convolution", problems="native", directions=True),),
+    ),
+    Rung("batch-norm", (Request("batch-norm", dtypes=("float32", "float16")),), carries=False),
+    Rung(
+        "rnn", tuple(Request(name, dtypes=("float32", "float16")) for name in ("rnn", "lstm", "gru")), False
+    ),
+    Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False),
+    Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1]))),
+)
+_RUNG = {rung.name: rung for rung in RUNGS}
+_LOWEST = "copy"
+_BELOW_CONVOLUTION = RUNGS[: RUNGS.index(_RUNG["conv"])]
+_FROM_CONVOLUTION = RUNGS[RUNGS.index(_RUNG["conv"]) :]
+
+
+class _Missing(Exception):
+    """Raised when the search needs the outcome of ``case``."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case.id)
+        self.case = case
+
+
+#: A stack: names of settings.
+Stack = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """The result of the search: the stack for each dtype.
+
+    ``base`` is the part of the float32 stack that rungs below convolution need.
+    """
+
+    stacks: Mapping[str, Stack]
+    base: Stack
+
+    def settings(self, setup: Setup, target: Device) -> Sequence[tuple[Setting, Sequence[str]]]:
+        """Return each stack with its dtypes, and the alternatives if the base has cures."""
+        found: dict[str, list[str]] = {}
+        for dtype, stack in self.stacks.items():
+            found.setdefault(_name(stack), []).append(dtype)
+        if self.base not in ((DEFAULT,), (AS_FOUND,)):
+            for name in ALTERNATIVES:
+                found.setdefault(_name(_joined(self.base, name)), ["float32"])
+        return [(setup.named(target.device, name), dtypes) for name, dtypes in found.items()]
+
+
+class Ladder:
+    """The search on one device. ``find`` returns the outcome of a case id, or None."""
+
+    def __init__(self, setup: Setup, target: Device, find: Callable[[str], Optional[Outcome]]) -> None:
+        self._setup = setup
+        self._target = target
+        self._find = find
+        self._rows = {row.name: row for row in setup.settings[target.device]}
+        #: The cases that a cure had to mend.
+        self._failed: list[Case] = []
+        #: The result, or None while the search needs more outcomes.
+        self.climbed: Optional[Climbed] = None
+
+    def next(self) -> Optional[Case]:
+        """Return the next case to run, or None if the search is over."""
+        if self.climbed is None:
+            try:
+                self.climbed = self._search()
+            except _Missing as missing:
+                return missing.case
+        return None
+
+    @cached_property
+    def _versions(self) -> Versions:
+        machine = self._setup.machine
+        rocm = machine.value("torch.hip") or machine.value("rocm.version")
+        library = self._target.backend == "miopen"
+        return Versions(
+            "MIOpen" if library else self._target.backend,
+            machine.value("miopen.version") if library else None,
+            machine.value("torch.version"),
+            rocm,
+        )
+
+    def _search(self) -> Climbed:
+        base = stack = self._own_environment() or (DEFAULT,)
+        self._failed = []
+        if stack == (DEFAULT,):
+            below, whole = self._climbed(_BELOW_CONVOLUTION, "float32", stack)
+            base = stack = below
+            if whole:
+                stack, whole = self._climbed(_FROM_CONVOLUTION, "float32", stack)
+            if whole:
+                stack = self._minimal(stack)
+        stacks = {"float32": stack}
+        for dtype in _HALF:
+            stacks[dtype], _ = self._climbed(RUNGS, dtype, stack)
+        # Test each stack as a whole, because a rung was climbed before the cures of the rungs above it.
+        for dtype, whole_stack in stacks.items():
+            for rung in _FROM_CONVOLUTION if len(whole_stack) > 1 else ():
+                self._first_failure(rung, dtype, whole_stack)
+        for name in ALTERNATIVES:
+            if name in self._rows and name not in stack and self._can_join(base, name):
+                for rung in (_RUNG["conv"], _RUNG["train"]):
+                    self._first_failure(rung, "float32", _joined(base, name))
+        return Climbed(stacks, base)
+
+    def _own_environment(self) -> Optional[Stack]:
+        """Return the stack "as-found" if every rung works in the user's own environment.
+
+        Return None if a rung fails, or if a clean environment is the same.
+        """
+        if AS_FOUND not in self._rows or not self._setup.changes_environment():
+            return None
+        if any(self._first_failure(rung, "float32", (AS_FOUND,)) for rung in RUNGS):
+            return None
+        return (AS_FOUND,)
+
+    def _climbed(self, rungs: tuple[Rung, ...], dtype: str, stack: Stack) -> tuple[Stack, bool]:
+        """Return the stack after ``rungs``, and False if a rung that carries the others stays broken."""
+        for rung in rungs:
+            mended = self._mended(rung, dtype, stack)
+            if mended is None and rung.carries:
+                return stack, False
+            stack = mended or stack
+        return stack, True
+
+    def _mended(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Stack]:
+        """Return ``stack`` if the rung works under it, the stack with the first cure that works, or None."""
+        failing = self._first_failure(rung, dtype, stack)
+        if failing is None:
+            return stack
+        outcome = self._outcome(failing, stack)
+        if outcome is not None and outcome.state == "flaky" and rung.name != _LOWEST:
+            # A failure now and then belongs to the lowest layer that has it.
+            lowest = self._repeated(stack)
+            if lowest is not None:
+                lower = self._cured(_RUNG[_LOWEST], "float32", stack, lowest)
+                if lower is not None:
+                    return self._mended(rung, dtype, lower)
+        if outcome is not None and outcome.state == "flaky":
+            failing = replace(failing, repeats=REPEATS)
+        cured = self._cured(rung, dtype, stack, failing)
+        if cured is not None:
+            self._failed.append(failing)
+        return cured
+
+    def _repeated(self, stack: Stack) -> Optional[Case]:
+        """Repeat the check of copies and kernels often. Return the case if it fails, else None."""
+        for case in self._cases(_RUNG[_LOWEST], "float32", stack):
+            if case.check == "repeated":
+                often = replace(case, repeats=5)
+                outcome = self._outcome(often, stack)
+                return often if outcome is not None and outcome.fails else None
+        return None
+
+    def _cured(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Optional[Stack]:
+        for candidate in self._candidates(rung, stack, failing):
+            if self._holds(rung, dtype, candidate, failing):
+                return candidate
+        return None
+
+    def _holds(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> bool:
+        """Return True if the failing case works under ``stack``, and the other cases of the rung do too."""
+        outcome = self._outcome(failing, stack)
+        if outcome is None or not outcome.works:
+            return False
+        return self._first_failure(rung, dtype, stack) is None
+
+    def _first_failure(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Case]:
+        """Return the first case of the rung that fails under ``stack``, or None."""
+        for case in self._cases(rung, dtype, stack):
+            outcome = self._outcome(case, stack)
+            if outcome is not None and (outcome.fails or outcome.failure == NO_SOLVER):
+                return case
+        return None
+
+    def _candidates(self, rung: Rung, stack: Stack, failing: Case) -> Iterator[Stack]:
+        """Yield stacks that can cure the rung, the smallest change first."""
+        switches = {name for pair in FAMILIES for name in pair}
+        rows = [row for row in self._rows.values() if rung.name in row.cures and self._applies(row)]
+        if rung.name == "conv":
+            yield from self._without_families(stack, failing)
+            # The cures below replace what was switched off in the library.
+            stack = tuple(name for name in stack if name not in switches) or (DEFAULT,)
+            rows = [row for row in rows if row.name not in switches]
+        for row in rows:
+            if row.name not in stack and self._can_join(stack, row.name):
+                yield _joined(stack, row.name)
+
+    def _without_families(self, stack: Stack, failing: Case) -> Iterator[Stack]:
+        """Yield stacks without the families of solvers that fail alone.
+
+        A family alone ends in one trial, and only a guilty one can hang, so this needs fewer hangs than
+        switching off one family after the other.
+        """
+        below = tuple(name for name in stack if name not in {off for _, off in FAMILIES}) or (DEFAULT,)
+        guilty, idle, working = [], [], 0
+        for only, off in FAMILIES:
+            if only not in self._rows or off not in self._rows or not self._can_join(below, only):
+                continue
+            outcome = self._outcome(failing, _joined(below, only))
+            if outcome is None:
+                continue
+            working += outcome.works
+            if outcome.fails:
+                guilty.append(off)
+            elif not outcome.works:
+                idle.append(off)
+        if not working:
+            return
+        if guilty:
+            yield _joined(below, *guilty)
+        if idle:
+            # A family without a solver for this case alone can be the one that fails among others.
+            for off in idle:
+                yield _joined(below, *guilty, off)
+            if len(idle) > 1:
+                yield _joined(below, *guilty, *idle)
+
+    def _minimal(self, stack: Stack) -> Stack:
+        """Leave out each member without which every case that failed still works, the last one first."""
+        for name in reversed(stack):
+            fewer = tuple(member for member in stack if member != name)
+            outcomes = (self._outcome(case, fewer) for case in self._failed) if fewer else ()
+            if fewer and all(outcome is not None and outcome.works for outcome in outcomes):
+                stack = fewer
+        return stack
+
+    def _applies(self, row: Setting) -> bool:
+        return (
+            self._setup.reason_not_here(row, self._target) is None
+            and reason_without_effect(row, self._versions) is None
+            and row.device != "cpu"
+        )
+
+    def _can_join(self, stack: Stack, name: str) -> bool:
+        try:
+            self._setup.named(self._target.device, _name(_joined(stack, name)))
+        except BadInput:
+            return False
+        return True
+
+    def _cases(self, rung: Rung, dtype: str, stack: Stack) -> Iterator[Case]:
+        """Yield the cases of the rung in ``dtype`` that the user selected."""
+        options, setting = self._setup.options, self._setup.named(self._target.device, _name(stack))
+        for request in rung.requests:
+            if options.purpose == "inference" and rung.name in ("train", "data-loader"):
+                continue
+            for case in cases_under(request, self._target, setting, options):
+                plain = replace(case, setting=DEFAULT, needs=(), if_failed=())
+                if case.dtype == dtype and options.selects(case.check, plain.id):
+                    yield plain
+
+    def _outcome(self, case: Case, stack: Stack) -> Optional[Outcome]:
+        """Return the outcome of ``case`` under ``stack``. Raise _Missing if there is none yet."""
+        asked = replace(case, setting=_name(stack))
+        outcome = self._find(asked.id)
+        if outcome is None:
+            raise _Missing(asked)
+        return outcome
+
+
+def _joined(stack: Stack, *names: str) -> Stack:
+    members = tuple(name for name in stack if name != DEFAULT)
+    return (*members, *(name for name in names if name not in members))
+
+
+def _name(stack: Stack) -> str:
+    """Return the name of the setting that is composed of the members of ``stack``."""
+    return "+".join(stack)
