@@ -13,6 +13,8 @@ from rocmprobe.model.results import Fact, Machine, Outcome, Results
 
 FAILURES = ("wrong", "crash", "flaky")
 WORKING = ("pass", "slow", "xpass")
+#: What every program needs, whatever its purpose.
+_BELOW = ("copy", "repeated", "elementwise", "gemm", "matmul", "reductions")
 _MODELS = ("train-resnet", "train-detector", "train-unet", "train-depthwise")
 _MEASUREMENTS = ("throughput", "start-up", "memory")
 #: What is asked under few settings, and answers for the others that are like them.
@@ -29,6 +31,8 @@ def answers(results: Results) -> dict[str, tuple[str, str | None]]:
 def concerns(outcome: Outcome, state: str, dtype: str, purpose: str) -> bool:
     """Whether an outcome in a failing ``state`` speaks against its setting."""
     check = outcome.check
+    if check in _BELOW:
+        return outcome.dtype in ("float32", dtype)
     if purpose in ("inference", "changing-sizes"):
         return check in ("convolution", "problem-matrix") and (outcome.dtype, outcome.direction) == (
             dtype,
@@ -91,6 +95,8 @@ def _speaks_against(
 def _answers_for(results: Results, outcome: Outcome, verdict: str, chosen: str | None) -> bool:
     if outcome.setting == chosen:
         return True
+    if outcome.check in _BELOW:
+        return outcome.setting == "default" and chosen != "cpu"
     near = "default" if verdict.startswith("native") else verdict
     own = {each.check for each in results.outcomes if each.setting == chosen}
     if outcome.check == "batch-norm" and "training-step" in own:

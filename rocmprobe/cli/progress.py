@@ -142,7 +142,8 @@ class Progress:
                 }
             elif isinstance(record, journal.Plan):
                 self._planned.update(record.cases)
-                if show:
+                # The ladder adds its cases one by one.
+                if show and len(record.cases) > 1:
                     self._show_plan()
             elif isinstance(record, journal.Intent):
                 self._running[record.case] = _Running(record.question, record.at)

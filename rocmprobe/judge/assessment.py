@@ -19,6 +19,8 @@ from rocmprobe.model.results import (
 
 #: Checks that show whether a network trains.
 TRAINING = ("training-step", "batch-norm")
+#: Checks of what every program needs, below convolution.
+BELOW_CONVOLUTION = ("copy", "repeated", "elementwise", "gemm", "matmul", "reductions")
 #: Checks that run under few settings. Their outcomes are also valid for similar settings.
 UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 #: Name of the setting with the user's own environment. A finding has the same id: its tests fail in the

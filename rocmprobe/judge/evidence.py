@@ -7,6 +7,7 @@ from functools import cached_property
 
 from rocmprobe.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.judge.assessment import (
+    BELOW_CONVOLUTION,
     TRAINING,
     UNDER_FEW_SETTINGS,
     Assessment,
@@ -97,6 +98,8 @@ class Evidence:
             if not proves or (purpose == "training" and self._lacks_training(counted)):
                 counted = ()
             against = tuple(outcome for outcome in counted if not outcome.works)
+            if counted and setting.device != "cpu":
+                against += self._broken_below(setting, dtype)
             unproven = self._unproven(setting, dtype, purpose)
             self._assessments[key] = Assessment(setting, counted, against, unproven)
         return self._assessments[key]
@@ -128,6 +131,28 @@ class Evidence:
             for outcome in self.under.get(setting, ())
             if outcome.device == self.device and outcome.meaning.counted and counts(outcome, dtype, purpose)
         )
+
+    def _broken_below(self, setting: Setting, dtype: str) -> tuple[Outcome, ...]:
+        """Return the failed copies, kernels and matrix products, without which no program works.
+
+        If such a check did not run under ``setting``, use its outcome under fewer of the same cures.
+        """
+        members = {setting.name, *setting.members}
+        fewer = [
+            each.name
+            for each in self.settings
+            if each.name == "default" or {each.name} <= members or set(each.members or ("",)) < members
+        ]
+        fewer.sort(key=lambda name: (name != setting.name, name == "default", -name.count("+")))
+        broken: list[Outcome] = []
+        for check in BELOW_CONVOLUTION:
+            for name in fewer:
+                outcomes = [each for each in self.of(check, name) if each.dtype in ("float32", dtype)]
+                outcomes = [each for each in outcomes if each.device == self.device and each.learned]
+                if outcomes:
+                    broken += [each for each in outcomes if each.fails]
+                    break
+        return tuple(broken)
 
     def _unproven(self, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
         tested = self.under[setting.name]

@@ -1,122 +1,217 @@
-"""The lowest rung: what it forbids, and when the device itself is given up."""
+"""The ladder: which cases it asks for, and the stack of cures that it finds."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pytest
-from runs import PROBLEM, Run, journal, machine_file, resume, run
-from tiers import OLD_TORCH
 
-from rocmprobe.model.results_file import read_results
-from rocmprobe.report.write import recorded
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.budgets import BUDGETS
+from rocmprobe.engine.ladder import Climbed, Ladder
+from rocmprobe.engine.setup import Setup
+from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.settings import with_cures
+from rocmprobe.model.options import RunOptions
+from rocmprobe.model.results import NO_SOLVER, Fact, Machine, Outcome, Setting
 
-RUNGS = tuple(f"--only={check}" for check in ("copy", "elementwise", "gemm", "im2col", "convolution"))
-
-
-def with_dead_kernels(folder: Path, **fault: str) -> Run:
-    budget = 2 if fault["effect"] == "hang" else 30
-    machine = machine_file(
-        folder / "machine.toml", {"library": "hip", **fault}, first_call=budget, steady=budget
-    )
-    return run(
-        folder / "out", "--simulate", machine, "--settings", "bypass,cpu", *RUNGS, "--problem", PROBLEM,
-        "--purpose", "inference",
-    )  # fmt: skip
+GPU = Device("cuda:0", "miopen")
+FAMILIES = {"GEMM": "gemm", "IMPLICIT_GEMM": "igemm", "WINOGRAD": "winograd", "DIRECT": "direct"}
+#: State of a case under a setting.
+Rule = Callable[[Case, Setting], str]
 
 
-@pytest.mark.parametrize("message", ["no kernel image is available", "HIP error: invalid device function"])
-def test_a_failed_copy_blocks_everything_above_it_with_the_reason(tmp_path: Path, message: str) -> None:
-    broken = with_dead_kernels(tmp_path, effect="raise", message=message)
-    copy = "cuda:0/default/copy/float32"
-    assert broken.ended.returncode == 1
-    assert broken.states.pop(copy) == "error"
-    for outcome in broken.outcomes.values():
-        if outcome.setting != "cpu" and outcome.id != copy:
-            assert outcome.state == "blocked"
-            assert outcome.evidence == (f"{copy} is error: RuntimeError: {message}",)
-    assert broken.of("cpu").state == "pass"
-
-
-@pytest.fixture(scope="module")
-def wedged(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return with_dead_kernels(tmp_path_factory.mktemp("wedged"), effect="hang")
-
-
-def test_a_device_that_no_longer_answers_stops_the_run_with_exit_code_4(wedged: Run) -> None:
-    assert wedged.ended.returncode == 4
-    first, *others = wedged.outcomes.values()
-    assert (first.check, first.state, first.failure) == ("copy", "hang", "timeout")
-    on_device = [outcome for outcome in others if outcome.setting != "cpu"]
-    assert {(outcome.state, outcome.failure) for outcome in on_device} == {("blocked", "gpu-wedged")}
-    assert wedged.of("cpu").state == "pass"
-    assert [record["device"] for record in journal(wedged.folder) if record["record"] == "wedged"] == [
-        "cuda:0"
-    ]
-
-
-def test_the_results_that_a_run_shows_are_those_that_it_has_written(wedged: Run) -> None:
-    assert recorded(wedged.folder) == read_results(wedged.folder / "results.json")
-
-
-def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(wedged: Run, tmp_path: Path) -> None:
-    folder = shutil.copytree(wedged.folder, tmp_path / "out")
-    path = folder / "journal.jsonl"
-    lines = path.read_text().splitlines()
-    # As if the machine had been mended meanwhile: the faults are gone, the lowest rung is asked again.
-    first = json.loads(lines[0])
-    first["simulation"]["faults"] = []
-    kept = [line for line in lines[1:] if '"outcome"' not in line or '"blocked"' in line]
-    path.write_text("\n".join([json.dumps(first), *kept]) + "\n")
-    done = resume(folder, "--retry-aborted")
-    assert done.ended.returncode in (0, 1), done.ended.stderr
-    assert set(done.states.values()) - ({"n/a"} if OLD_TORCH else set()) == {"pass"}
-
-
-@pytest.mark.thorough
-def test_after_some_hangs_or_crashes_of_a_setting_the_rest_of_it_is_not_asked(tmp_path: Path) -> None:
-    texts = [f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in range(1, 6)]
-    machine = machine_file(
-        tmp_path / "machine.toml",
-        {"library": "miopen", "effect": "hang", "settings": ["default"]},
-        {"library": "miopen", "effect": "signal", "settings": ["immediate"]},
-        first_call=1, crashes=3,
-    )  # fmt: skip
-    asked = [argument for text in texts for argument in ("--problem", text)]
-    found = run(
-        tmp_path / "out", "--simulate", machine, "--only", "convolution", "--purpose", "inference",
-        "--settings", "default,immediate,vendor-off", *asked,
-    )  # fmt: skip
-    states = {
-        name: [found.of(name, text).state for text in texts]
-        for name in ("default", "immediate", "vendor-off")
+def allowed(setting: Setting) -> set[str]:
+    """Return the families of solvers that ``setting`` allows."""
+    return {
+        family for name, family in FAMILIES.items() if setting.env.get(f"MIOPEN_DEBUG_CONV_{name}") != "0"
     }
-    assert states["default"] == ["hang", "hang", "blocked", "blocked", "blocked"]
-    assert states["immediate"] == ["crash", "crash", "crash", "blocked", "blocked"]
-    assert states["vendor-off"] == ["pass"] * 5
-    # The second hang is believed at once.
-    assert [len(found.of("default", text).attempts) for text in texts] == [2, 1, 0, 0, 0]
-    assert found.of("default", texts[2]).failure == "many-hangs"
-    assert found.of("immediate", texts[3]).failure == "many-crashes"
-    assert "3 tests under immediate ended in a crash" in found.of("immediate", texts[4]).evidence[0]
 
 
-@pytest.mark.parametrize("poisons", [False, True])
-def test_a_status_of_the_library_that_leaves_the_device_unusable_costs_its_own_case_alone(
-    tmp_path: Path, poisons: bool
-) -> None:
-    broken, fine = (f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in (1, 2))
-    fault = {"library": "miopen", "problem": broken, "message": "miopenStatusInternalError"}
-    machine = machine_file(tmp_path / "machine.toml", {**fault, "effect": "raise", "poisons": poisons})
-    found = run(
-        tmp_path / "out", "--simulate", machine, "--only", "convolution", "--purpose", "inference",
-        "--settings", "default,", "--problem", broken, "--problem", fine,
-    )  # fmt: skip
-    failed = found.of("default", broken)
-    assert (failed.state, failed.failure) == ("error", "miopen-status")
-    # In place where the device still answers, else each time in a fresh child.
-    assert len({attempt.trial for attempt in failed.attempts}) == (3 if poisons else 1)
-    assert len(failed.attempts) == 3
-    assert found.of("default", fine).state == "pass"
+def is_convolution(case: Case) -> bool:
+    return case.check.startswith("convolution")
+
+
+def in_miopen(case: Case, setting: Setting) -> bool:
+    return is_convolution(case) and setting.vendor_library and not setting.bypass
+
+
+@dataclass
+class Climb:
+    """A ladder that was climbed to its end: its result, and the cases that ran, in order."""
+
+    rule: Rule
+    options: RunOptions = field(default_factory=RunOptions)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def setup(self) -> Setup:
+        variables = {name: Fact(value) for name, value in self.variables.items()}
+        machine = Machine(facts={"torch.version": Fact("2.6.0")}, variables=variables)
+        settings = {GPU.device: with_cures("miopen", self.options.settings, "2.6.0")}
+        return Setup(self.options, (GPU,), settings, BUDGETS["quick"], machine)
+
+    def climbed(self, most: int = 10_000) -> Climbed:
+        setup = self.setup
+        ladder = Ladder(setup, GPU, self.outcomes.get)
+        for _ in range(most):
+            case = ladder.next()
+            if case is None:
+                assert ladder.climbed is not None
+                return ladder.climbed
+            state = self.rule(case, setup.setting(case))
+            failure = NO_SOLVER if state == "n/a" else None
+            self.outcomes[case.id] = Outcome(
+                case.id, case.device, case.setting, case.check, case.rung, state, failure=failure
+            )
+        raise AssertionError("the ladder does not end")
+
+    @property
+    def asked(self) -> list[str]:
+        return list(self.outcomes)
+
+
+def healthy(case: Case, setting: Setting) -> str:
+    return "pass"
+
+
+def faulty(*families: str) -> Rule:
+    """Convolution fails if MIOpen tries a solver of one of ``families``."""
+
+    def rule(case: Case, setting: Setting) -> str:
+        return "hang" if in_miopen(case, setting) and set(families) & allowed(setting) else "pass"
+
+    return rule
+
+
+def test_nothing_is_cured_on_a_healthy_machine() -> None:
+    climb = Climb(healthy)
+    assert set(climb.climbed().stacks.values()) == {("default",)}
+    assert {case.split("/")[1] for case in climb.asked} == {"default", "vendor-off", "bypass"}
+
+
+def test_a_cure_of_a_low_rung_is_kept_for_all_rungs_above() -> None:
+    climb = Climb(lambda case, setting: "pass" if "HSA_ENABLE_INTERRUPT" in setting.env else "hang")
+    found = climb.climbed()
+    assert found.base == found.stacks["float32"] == ("no-interrupt",)
+    assert "cuda:0/no-interrupt/training-step/float32" in climb.asked
+
+
+@pytest.mark.parametrize("family", FAMILIES.values())
+def test_a_faulty_family_is_forbidden_alone(family: str) -> None:
+    climb = Climb(faulty(family))
+    assert climb.climbed().stacks["float32"] == (f"no-{family}",)
+    hangs = [case for case, outcome in climb.outcomes.items() if outcome.state == "hang"]
+    assert len({case.split("/")[1] for case in hangs}) == 2, "only the default and the family alone hang"
+
+
+def test_several_faulty_families_are_forbidden_together() -> None:
+    climb = Climb(faulty("winograd", "direct", "gemm"))
+    assert set(climb.climbed().stacks["float32"]) == {"no-winograd", "no-direct", "no-gemm"}
+
+
+def test_a_family_without_a_solver_can_be_the_faulty_one() -> None:
+    """GEMM gets no workspace. Alone, it has no solver. Among others, its failure is the convolution's."""
+
+    def rule(case: Case, setting: Setting) -> str:
+        if not in_miopen(case, setting) or "gemm" not in allowed(setting):
+            return "pass"
+        return "n/a" if allowed(setting) == {"gemm"} else "error"
+
+    assert Climb(rule).climbed().stacks["float32"] == ("no-gemm",)
+
+
+def test_a_fault_of_large_images_only_is_cured() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        large = case.check == "convolution-at-size"
+        return faulty("gemm")(case, setting) if large else "pass"
+
+    assert Climb(rule).climbed().stacks["float32"] == ("no-gemm",)
+
+
+def test_miopen_is_switched_off_if_no_family_works() -> None:
+    climb = Climb(lambda case, setting: "hang" if in_miopen(case, setting) else "pass")
+    assert climb.climbed().stacks["float32"] == ("vendor-off",)
+
+
+def test_a_failure_in_half_precision_changes_nothing_for_float32() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        broken = case.check == "matmul" and case.dtype == "float16"
+        return "error" if broken and "TORCH_BLAS_PREFER_HIPBLASLT" not in setting.env else "pass"
+
+    stacks = Climb(rule).climbed().stacks
+    assert stacks["float32"] == ("default",)
+    assert stacks["float16"] == ("no-hipblaslt",)
+
+
+def test_a_member_that_later_members_replace_is_left_out() -> None:
+    """The first cure of convolution does not help at a larger size, where MIOpen must be off."""
+
+    def rule(case: Case, setting: Setting) -> str:
+        if not in_miopen(case, setting):
+            return "pass"
+        large = case.check == "convolution-at-size"
+        return "hang" if large or "gemm" in allowed(setting) else "pass"
+
+    assert Climb(rule).climbed().stacks["float32"] == ("vendor-off",)
+
+
+def test_failures_now_and_then_are_blamed_on_the_copies() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        if "HSA_ENABLE_INTERRUPT" in setting.env:
+            return "pass"
+        if case.check == "repeated" and case.repeats > 1:
+            return "hang"
+        return "flaky" if case.check == "convolution" else "pass"
+
+    climb = Climb(rule)
+    assert climb.climbed().base == ("default",)
+    assert climb.climbed().stacks["float32"] == ("no-interrupt",)
+
+
+def test_a_cure_of_a_failure_now_and_then_is_repeated() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        if not in_miopen(case, setting) or "winograd" not in allowed(setting):
+            return "pass"
+        return "hang" if case.repeats > 1 else "flaky"
+
+    climb = Climb(rule)
+    assert climb.climbed().stacks["float32"] == ("no-winograd",)
+    assert any(case.startswith("cuda:0/no-winograd/") and case.endswith("/x100") for case in climb.asked)
+
+
+def test_the_own_environment_is_kept_if_everything_works_in_it() -> None:
+    climb = Climb(healthy, variables={"MIOPEN_FIND_MODE": "2"})
+    assert climb.climbed().stacks["float32"] == ("as-found",)
+
+
+def test_a_clean_environment_cures_the_own_one() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        return "hang" if setting.inherit_environment and is_convolution(case) else "pass"
+
+    climb = Climb(rule, variables={"MIOPEN_DEBUG_CONV_WINOGRAD": "0"})
+    assert climb.climbed().stacks["float32"] == ("default",)
+
+
+def test_a_resumed_search_continues() -> None:
+    whole = Climb(faulty("winograd", "gemm"))
+    expected = whole.climbed()
+    for kept in range(0, len(whole.asked), 7):
+        some = dict(list(whole.outcomes.items())[:kept])
+        resumed = Climb(faulty("winograd", "gemm"), outcomes=some)
+        assert resumed.climbed() == expected
+        assert resumed.asked == whole.asked
+
+
+def test_no_cure_is_tried_if_the_user_named_the_settings() -> None:
+    climb = Climb(faulty("gemm"), RunOptions(settings="default,vendor-off"))
+    assert climb.climbed().stacks["float32"] in (("default",), ("vendor-off",))
+    assert {case.split("/")[1] for case in climb.asked} <= {"default", "vendor-off"}
+
+
+def test_only_the_selected_checks_run() -> None:
+    climb = Climb(faulty("gemm"), RunOptions(only=("convolution",)))
+    assert climb.climbed().stacks["float32"] == ("no-gemm",)
+    assert {case.split("/")[2] for case in climb.asked} == {"convolution"}
