@@ -323,7 +323,7 @@ def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterat
     _write_first_answer(config)
     added = in_order(tuple(own.cases_of_stacks(config.stash[_REQUESTS])))
     with _ended_when_full(config):
-        own.plan(added)
+        own.plan(added, record=bool(added))
     for case in added:
         yield item(case)
     while waiting:

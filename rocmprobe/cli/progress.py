@@ -141,9 +141,10 @@ class Progress:
                     case: each for case, each in self._settled.items() if each.state != "blocked"
                 }
             elif isinstance(record, journal.Plan):
-                self._planned.update(record.cases)
                 # The ladder adds its cases one by one.
-                if show and len(record.cases) > 1:
+                several = not self._planned or len(record.cases) > 1
+                self._planned.update(record.cases)
+                if show and several:
                     self._show_plan()
             elif isinstance(record, journal.Intent):
                 self._running[record.case] = _Running(record.question, record.at)

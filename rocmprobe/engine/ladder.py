@@ -80,6 +80,10 @@ class _Missing(Exception):
         self.case = case
 
 
+class _Unusable(Exception):
+    """Raised when torch cannot be imported, so that no rung can be tested."""
+
+
 #: A stack: names of settings.
 Stack = tuple[str, ...]
 
@@ -125,6 +129,8 @@ class Ladder:
                 self.climbed = self._search()
             except _Missing as missing:
                 return missing.case
+            except _Unusable:
+                self.climbed = Climbed({"float32": (DEFAULT,)}, (DEFAULT,))
         return None
 
     @cached_property
@@ -167,7 +173,9 @@ class Ladder:
 
         Return None if a rung fails, or if a clean environment is the same.
         """
-        if AS_FOUND not in self._rows or not self._setup.changes_environment():
+        # The catalogue's variables are about GPUs.
+        on_gpu = self._target.backend == "miopen"
+        if not on_gpu or AS_FOUND not in self._rows or not self._setup.changes_environment():
             return None
         if any(self._first_failure(rung, "float32", (AS_FOUND,)) for rung in RUNGS):
             return None
@@ -306,7 +314,7 @@ class Ladder:
                 continue
             for case in cases_under(request, self._target, setting, options):
                 plain = replace(case, setting=DEFAULT, needs=(), if_failed=())
-                if case.dtype == dtype and options.selects(case.check, plain.id):
+                if case.dtype == dtype and options.selects(case.check, case.id):
                     yield plain
 
     def _outcome(self, case: Case, stack: Stack) -> Optional[Outcome]:
@@ -315,6 +323,8 @@ class Ladder:
         outcome = self._find(asked.id)
         if outcome is None:
             raise _Missing(asked)
+        if outcome.failure == "torch-unusable":
+            raise _Unusable
         return outcome
 
 
