@@ -175,7 +175,11 @@ class Ladder:
         """
         # The catalogue's variables are about GPUs.
         on_gpu = self._target.backend == "miopen"
-        if not on_gpu or AS_FOUND not in self._rows or not self._setup.changes_environment():
+        if (
+            not on_gpu
+            or AS_FOUND not in self._rows
+            or not self._setup.changes_environment(self._target.device)
+        ):
             return None
         if any(self._first_failure(rung, "float32", (AS_FOUND,)) for rung in RUNGS):
             return None

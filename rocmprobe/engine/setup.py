@@ -14,10 +14,10 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS, Budgets
 from rocmprobe.engine.journal import Run
-from rocmprobe.engine.launch import inherited_variables
 from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.settings import named
+from rocmprobe.knowledge.settings import DEFAULT, named
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import Machine, Setting
 from rocmprobe.simulate.machines import SimulatedMachine
@@ -66,10 +66,10 @@ class Setup:
     def _composed(self) -> dict[tuple[str, str], Setting]:
         return {}
 
-    def changes_environment(self) -> bool:
-        """Return True if a clean environment lacks a variable that the user has set."""
+    def changes_environment(self, device: str) -> bool:
+        """Return True if a program under the setting ``default`` lacks a variable that the user has set."""
         owner = {name: str(fact.value) for name, fact in self.machine.variables.items() if fact.value}
-        return len(inherited_variables(owner)) < len(owner)
+        return bool(removed(self.named(device, DEFAULT), owner))
 
     def reason_not_here(self, setting: Setting, target: Device) -> Optional[str]:
         """Return why ``setting`` has no effect on the GPU of ``target``, or None."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe import user_cache
-from rocmprobe.knowledge.environment import OWN_FOLDERS
 from rocmprobe.judge.assessment import device_of
+from rocmprobe.knowledge.environment import OWN_FOLDERS
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
 

@@ -97,8 +97,9 @@ def searches() -> Sequence[Search]:
 def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = None) -> tuple[Setting, ...]:
     """Return the settings of ``backend``.
 
-    ``wanted`` is "default", "all", or names of settings separated by commas. The setting ``default`` is
-    always included. Raise BadInput for an unknown name.
+    ``wanted`` is "default", "all", or names of settings separated by commas. A name such as
+    "no-sdma+no-gemm" combines settings. The setting ``default`` is always included. Raise BadInput for an
+    unknown name, or for settings that cannot be combined.
     """
     rows = [row for row in _rows() if backend in row["backends"]]
     if wanted == "default":
@@ -106,12 +107,14 @@ def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = N
     if wanted == "all":
         return tuple(_setting(row, torch) for row in rows if row["set"] != "cure")
     names = [name.strip() for name in wanted.split(",") if name.strip()]
-    known = [row["name"] for row in rows]
-    for name in names:
-        if name not in known:
-            near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
-            raise BadInput(f"--settings: {backend} has no setting {name!r}{near}")
-    return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
+    known = {row["name"]: _setting(row, torch) for row in rows}
+    for member in (member for name in names for member in name.split("+")):
+        if member not in known:
+            near = did_you_mean(member, known) or f"; it has {', '.join(known)}"
+            raise BadInput(f"--settings: {backend} has no setting {member!r}{near}")
+    chosen = [setting for name, setting in known.items() if name in {DEFAULT, *names}]
+    combined = (named(known, name) for name in dict.fromkeys(names) if name not in known)
+    return (*chosen, *(replace(setting, by_name=False) for setting in combined))
 
 
 def with_cures(backend: str, wanted: str, torch: Optional[str] = None) -> tuple[Setting, ...]:
