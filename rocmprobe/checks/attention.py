@@ -7,13 +7,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocmprobe.checks.check import Check, FailureText, Requires
 from rocmprobe.checks.tools.compare import compare
 from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with_gradients
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: (samples, heads, steps, size of a head). The number of steps is not a multiple of a kernel's tile, so
 #: that the last tile is only partly used. Every fused kernel supports this size of a head.
@@ -45,7 +48,7 @@ def attention_efficient(context: CheckContext) -> CheckResult:
     return _attention(context, lambda: _only_backend("EFFICIENT_ATTENTION"))
 
 
-def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
+def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[object]]) -> CheckResult:
     """Compare attention and its gradients to the formula in fp64, with and without a causal mask.
 
     Raise NotApplicable if attention or the backend is not available.
@@ -60,17 +63,17 @@ def _attention(context: CheckContext, backend: Callable[[], AbstractContextManag
             f"torch {torch.__version__} has no scaled_dot_product_attention; 2.0 is the first"
         )
 
-    def call(queries: Any, keys: Any, values: Any, grad: Any) -> Named:
+    def call(queries: Tensor, keys: Tensor, values: Tensor, grad: Tensor) -> Named:
         with backend():
             return _both(
                 lambda *operands, causal: function(*operands, is_causal=causal), queries, keys, values, grad
             )
 
-    def formula(queries: Any, keys: Any, values: Any, grad: Any) -> Named:
+    def formula(queries: Tensor, keys: Tensor, values: Tensor, grad: Tensor) -> Named:
         return _both(_by_definition, queries, keys, values, grad)
 
     draw = partial(uniform, dict.fromkeys(("queries", "keys", "values", "grad"), _QUERIES))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             return compare(context, layer(context.dtype_name, draw, call, reference=formula))
@@ -78,7 +81,7 @@ def _attention(context: CheckContext, backend: Callable[[], AbstractContextManag
             text = str(failure.__cause__)
             if not any(words in text for words in _NONE_LEFT):
                 raise
-            lines = [line for each in told for line in str(each.message).splitlines()]
+            lines = [line for warning in caught for line in str(warning.message).splitlines()]
             reasons = [line.strip() for line in lines if any(word in line for word in _REASONS)]
             why = "; ".join(dict.fromkeys([text.splitlines()[0], *reasons]))
             raise NotApplicable(
@@ -86,17 +89,19 @@ def _attention(context: CheckContext, backend: Callable[[], AbstractContextManag
             ) from failure
 
 
-def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, grad: Any) -> Named:
-    found = {}
+def _both(
+    function: Callable[..., Tensor], queries: Tensor, keys: Tensor, values: Tensor, grad: Tensor
+) -> Named:
+    results = {}
     for causal in (False, True):
         leaves = {"queries": leaf(queries), "keys": leaf(keys), "values": leaf(values)}
         output = function(*leaves.values(), causal=causal)
         for what, tensor in with_gradients(output, leaves, grad).items():
-            found[f"{'causal' if causal else 'plain'}: {what}"] = tensor
-    return found
+            results[f"{'causal' if causal else 'plain'}: {what}"] = tensor
+    return results
 
 
-def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
+def _by_definition(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
     """Compute attention by the formula in PyTorch's documentation."""
     import torch
 
@@ -117,9 +122,10 @@ def _only_backend(backend: str) -> Iterator[None]:
     except ImportError:
         older: Any = torch.backends.cuda
         flags = {
-            "enable_math": backend == "MATH", "enable_flash": backend == "FLASH_ATTENTION",
+            "enable_math": backend == "MATH",
+            "enable_flash": backend == "FLASH_ATTENTION",
             "enable_mem_efficient": backend == "EFFICIENT_ATTENTION",
-        }  # fmt: skip
+        }
         with older.sdp_kernel(**flags):
             yield
         return
@@ -131,35 +137,48 @@ _OTHER_BACKEND = (
     "Switch this backend off: `torch.backends.cuda.enable_{}_sdp(False)`. PyTorch then uses another backend."
 )
 _attention_check = partial(
-    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), seconds=0.05,
-)  # fmt: skip
+    Check,
+    rung="primitives",
+    requires=Requires(("elementwise", "gemm")),
+    seconds=0.05,
+)
 CHECKS = (
     _attention_check(
         "attention",
         question="Is scaled dot product attention correct with the backend that PyTorch chooses?",
         function=attention,
         explanation=FailureText(
-            "Scaled dot product attention", "controls",
-            "Pin a backend that passed: `with torch.nn.attention.sdpa_kernel(...)`.",
+            subject="Scaled dot product attention",
+            rung="controls",
+            advice="Pin a backend that passed: `with torch.nn.attention.sdpa_kernel(...)`.",
         ),
     ),
     _attention_check(
-        "attention-math", question="Is attention correct with separate products and a softmax?",
+        "attention-math",
+        question="Is attention correct with separate products and a softmax?",
         function=attention_math,
         explanation=FailureText(
-            "Attention by separate products", "controls",
-            "Look at the findings about matrix products and about softmax.",
+            subject="Attention by separate products",
+            rung="controls",
+            advice="Look at the findings about matrix products and about softmax.",
         ),
     ),
     _attention_check(
-        "attention-flash", question="Is attention correct with the flash kernel?", function=attention_flash,
-        explanation=FailureText("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
+        "attention-flash",
+        question="Is attention correct with the flash kernel?",
+        function=attention_flash,
+        explanation=FailureText(
+            subject="Flash attention", rung="controls", advice=_OTHER_BACKEND.format("flash")
+        ),
     ),
     _attention_check(
-        "attention-efficient", question="Is attention correct with the memory-efficient kernel?",
+        "attention-efficient",
+        question="Is attention correct with the memory-efficient kernel?",
         function=attention_efficient,
         explanation=FailureText(
-            "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")
+            subject="Memory-efficient attention",
+            rung="controls",
+            advice=_OTHER_BACKEND.format("mem_efficient"),
         ),
     ),
-)  # fmt: skip
+)

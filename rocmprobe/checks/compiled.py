@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rocmprobe.checks.check import KERNELS, Check, FailureText, Requires
 from rocmprobe.checks.tools.compare import compare
@@ -18,6 +18,9 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 #: Number of elements. The kernel needs several blocks for this number, and the last block is only partly
 #: used.
@@ -62,53 +65,70 @@ def inductor(context: CheckContext) -> CheckResult:
     """
     import torch
 
-    count = sum(each.numel() for each in _net().parameters())
+    count = sum(parameter.numel() for parameter in _net().parameters())
     shapes = {"image": _IMAGES, "weights": (count,), "grad": (_IMAGES[0], _CLASSES)}
 
-    def call(compiled: Callable[[Any], Any], image: Any, weights: Any, grad: Any) -> Named:
+    def call(
+        compiled: Callable[[nn.Module], nn.Module], image: Tensor, weights: Tensor, grad: Tensor
+    ) -> Named:
         net = _net().to(image.device, image.dtype)
         torch.nn.utils.vector_to_parameters(weights / 2, net.parameters())
         leaves = {"input": leaf(image), **dict(net.named_parameters())}
         return with_gradients(compiled(net)(leaves["input"]), leaves, grad)
 
-    def with_compiler(**operands: Any) -> Named:
+    def with_compiler(**operands: Tensor) -> Named:
         with context.compiler.compiling():
             return call(context.compiler.compiled, **operands)
 
-    def without(**operands: Any) -> Named:
+    def without(**operands: Tensor) -> Named:
         return call(lambda net: net, **operands)
 
     draw = partial(uniform, shapes)
     return compare(context, layer(context.dtype_name, draw, with_compiler, reference=without))
 
 
-def _net() -> Any:
+def _net() -> nn.Module:
     from torch import nn
 
     return nn.Sequential(
-        nn.Conv2d(_IMAGES[1], _CHANNELS, 3, padding=1, bias=False), nn.BatchNorm2d(_CHANNELS), nn.SiLU(),
-        nn.Conv2d(_CHANNELS, _CHANNELS, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(), nn.Linear(_CHANNELS, _CLASSES),
-    )  # fmt: skip
+        nn.Conv2d(_IMAGES[1], _CHANNELS, 3, padding=1, bias=False),
+        nn.BatchNorm2d(_CHANNELS),
+        nn.SiLU(),
+        nn.Conv2d(_CHANNELS, _CHANNELS, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(_CHANNELS, _CLASSES),
+    )
 
 
 CHECKS = (
     Check(
-        "triton", rung="primitives",
+        "triton",
+        rung="primitives",
         question="Does a kernel compiled by Triton write the expected values?",
-        function=triton, requires=KERNELS, seconds=0.01,
+        function=triton,
+        requires=KERNELS,
+        seconds=0.01,
         explanation=FailureText(
-            "A kernel in Triton", "compiled",
-            "Do not use torch.compile, or packages with Triton kernels.",
+            subject="A kernel in Triton",
+            rung="compiled",
+            advice="Do not use torch.compile, or packages with Triton kernels.",
         ),
     ),
     Check(
-        "inductor", rung="primitives",
+        "inductor",
+        rung="primitives",
         question="Does torch.compile give the same results as eager mode?",
-        function=inductor, requires=Requires(("training-step",)), process="own", seconds=17.0,
+        function=inductor,
+        requires=Requires(("training-step",)),
+        process="own",
+        seconds=17.0,
         explanation=FailureText(
-            "A network under torch.compile", "compiled", "Run programs without torch.compile.",
+            subject="A network under torch.compile",
+            rung="compiled",
+            advice="Run programs without torch.compile.",
             wrong="compiled-code-wrong",
         ),
     ),
-)  # fmt: skip
+)

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.tools.compare import bad_elements, errors
@@ -47,7 +47,10 @@ from rocmprobe.model.numerics import (
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import Outcome
 
-Results = Mapping[str, Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Results = Mapping[str, "Tensor"]
 _HALF = ("float16", "bfloat16")
 #: If the reference needs more multiplications and additions than this, it uses several threads.
 _WORTH_THREADS = 500_000_000
@@ -67,12 +70,16 @@ def float_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
         bound = error_bound(problem.dtype, terms, parts)
         if guarantee != TRANSFORMS and all(map(math.isfinite, bound)):
             bounds[name] = bound
-    if len({tuple(each.values()) for each in limits.values()}) == 1:
+    if len({tuple(of_result.values()) for of_result in limits.values()}) == 1:
         limits = {"": limits.popitem()[1]}
     return Computation(
-        partial(uniform, _drawn(problem, direction)), call_of(problem, direction),
-        (max_ratio, rms_range), limits, layout=layout(problem), bounds=bounds,
-    )  # fmt: skip
+        partial(uniform, _drawn(problem, direction)),
+        call_of(problem, direction),
+        (max_ratio, rms_range),
+        limits,
+        layout=layout(problem),
+        bounds=bounds,
+    )
 
 
 def exact_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
@@ -80,9 +87,11 @@ def exact_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
     # If many products are summed, most elements of one operand are zero, so that sums stay exact.
     fill = exact_fill(problem.dtype, problem.terms(direction), guarantee)
     draw = partial(
-        integers, _drawn(problem, direction), largest=fill.largest,
+        integers,
+        _drawn(problem, direction),
+        largest=fill.largest,
         density={"grad" if direction == "bwd-data" else "input": fill.density},
-    )  # fmt: skip
+    )
     return _on_integers(problem, direction, guarantee, draw)
 
 
@@ -101,9 +110,15 @@ def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computa
         groups = problem.groups
         zero_sum, along = "weight", [1] if drawn["weight"][0] > groups else space
     draw = partial(
-        cancelling, drawn, base=fill.base, largest=fill.largest, density=fill.density, zero_sum=zero_sum,
-        along=along, groups=groups,
-    )  # fmt: skip
+        cancelling,
+        drawn,
+        base=fill.base,
+        largest=fill.largest,
+        density=fill.density,
+        zero_sum=zero_sum,
+        along=along,
+        groups=groups,
+    )
     return _on_integers(problem, direction, guarantee, draw)
 
 
@@ -119,7 +134,7 @@ def _on_integers(problem: Problem, direction: str, guarantee: str, draw: partial
 
 
 def _drawn(problem: Problem, direction: str) -> Shapes:
-    return {name: each for name, each in shapes(problem).items() if name != "grad" or direction != "fwd"}
+    return {name: shape for name, shape in shapes(problem).items() if name != "grad" or direction != "fwd"}
 
 
 def _results(problem: Problem, direction: str) -> tuple[str, ...]:
@@ -171,7 +186,7 @@ def _is_whole(numerics: Mapping[str, Any]) -> bool:
     return isinstance(reference, (int, float)) and float(reference).is_integer()
 
 
-def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
+def _exceeds(numerics: Mapping[str, Any], name: str, limit: object) -> bool:
     """Return True if ``numerics[name]`` exceeds ``limit``, and False if the name is missing."""
     # NaN and text exceed every limit.
     values = (numerics.get(name, 0), limit)
@@ -202,10 +217,10 @@ def convolution(context: CheckContext) -> CheckResult:
     with context.under_setting():
         repeatable = all(_same(result[name], again[name]) for name in expected)
     with one_thread():
-        magnitudes = {name: each.abs() for name, each in operands.items()}
+        magnitudes = {name: operand.abs() for name, operand in operands.items()}
     sums = reference(context.the_problem, tier, magnitudes) if tier.bounds else {}
-    for found in (result,) if repeatable else (result, again):
-        _float_tier(context, tier, found, expected, sums, answer)
+    for measured in (result,) if repeatable else (result, again):
+        _float_tier(context, tier, measured, expected, sums, answer)
     answer.numerics.update(owed=_guarantee(context), repeatable=repeatable)
     _exact_tier(context, tier, answer)
     return answer
@@ -238,13 +253,12 @@ def _leave_poison(context: CheckContext, results: Results) -> None:
         leave_poison(results, context.dtype, context.device)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _placed(context: CheckContext, tier: Computation, operands: Named) -> Named:
-    placed: Named = context.placed(lambda: tier.placed(operands, context.device, context.dtype))
-    return placed
+    return context.placed(lambda: tier.placed(operands, context.device, context.dtype))
 
 
 @one_thread()
@@ -321,7 +335,9 @@ def _equal_integers(
             _wrong(answer, f"{words}: {why}", name, result[name], right, bad)
 
 
-def _wrong(answer: CheckResult, message: str, name: str, result: Any, reference: Any, bad: Any) -> None:
+def _wrong(
+    answer: CheckResult, message: str, name: str, result: Tensor, reference: Tensor, bad: Tensor
+) -> None:
     answer.state, answer.message = "wrong", message
     numbers, answer.evidence = bad_elements(name, result, reference, bad)
     answer.numerics.update(numbers)
@@ -331,20 +347,35 @@ _CONVOLUTION = Requires(("elementwise",), outside=("gemm",))
 _ANOTHER_CONVOLUTION = Requires(("elementwise",), outside=("gemm",), convolution="own")
 CHECKS = (
     Check(
-        "convolution", "conv", "Does convolution give correct results in each direction?",
-        convolution, _CONVOLUTION, script=script,
+        name="convolution",
+        rung="conv",
+        question="Does convolution give correct results in each direction?",
+        function=convolution,
+        requires=_CONVOLUTION,
+        script=script,
     ),
     Check(
-        "problem-matrix", "conv", "Is convolution correct for different networks, variants and geometry?",
-        convolution, _ANOTHER_CONVOLUTION, script=script,
+        name="problem-matrix",
+        rung="conv",
+        question="Is convolution correct for different networks, variants and geometry?",
+        function=convolution,
+        requires=_ANOTHER_CONVOLUTION,
+        script=script,
     ),
     Check(
-        "solver", "conv", "Does this solver alone give correct results?", convolution,
-        _CONVOLUTION, script=script,
+        name="solver",
+        rung="conv",
+        question="Does this solver alone give correct results?",
+        function=convolution,
+        requires=_CONVOLUTION,
+        script=script,
     ),
     Check(
-        "convolution-kinds", rung="primitives",
+        "convolution-kinds",
+        rung="primitives",
         question="Are 1-d, 3-d, transposed and depthwise convolution correct?",
-        function=convolution, requires=_ANOTHER_CONVOLUTION, script=script,
+        function=convolution,
+        requires=_ANOTHER_CONVOLUTION,
+        script=script,
     ),
-)  # fmt: skip
+)

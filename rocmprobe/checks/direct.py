@@ -9,11 +9,17 @@ from rocmprobe.checks.check import Check
 
 CHECKS = (
     Check(
-        "rocblas-direct", "direct", "Does rocBLAS multiply matrices correctly without PyTorch?", None,
+        name="rocblas-direct",
+        rung="direct",
+        question="Does rocBLAS multiply matrices correctly without PyTorch?",
+        function=None,
         seconds=0.3,
     ),
     Check(
-        "miopen-direct", "direct", "Is convolution by MIOpen correct without PyTorch?", None,
+        name="miopen-direct",
+        rung="direct",
+        question="Is convolution by MIOpen correct without PyTorch?",
+        function=None,
         seconds=1,
     ),
-)  # fmt: skip
+)

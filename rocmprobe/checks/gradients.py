@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check
 from rocmprobe.checks.networks.precision import autocast, plain
 from rocmprobe.checks.tools.compare import check_errors
-from rocmprobe.checks.tools.computation import max_ratio
+from rocmprobe.checks.tools.computation import Named, leaf, max_ratio
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
+from rocmprobe.checks.tools.tensors import Tensors, call_of, problem_operands, run
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: Limit for the error of a gradient relative to the reference's largest value, keyed by the dtype of the
 #: convolution. benchmarks/results/false_alarms.md gives the largest share of each limit that correct results
@@ -24,30 +27,31 @@ GRADIENT_LIMITS: Mapping[str, float] = {
     "bfloat16": 7e-2,
 }
 
-Convolve = Callable[..., Any]
+Convolve = Callable[..., "Tensor"]
 
 
 @dataclass
 class Leaves:
     """Leaves of the autograd graph, the output's gradient, and the convolution function."""
 
-    input: Any
-    weight: Any
-    bias: Optional[Any]
-    grad: Any
+    input: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+    grad: Tensor
     convolve: Convolve
 
-    def output(self) -> Any:
+    def output(self) -> Tensor:
         return self.convolve(self.input, self.weight, self.bias)
 
-    def gradients(self) -> dict[str, Any]:
+    def gradients(self) -> Named:
         """Return the gradient of each operand that requires one, or zeros if autograd computed none."""
         import torch
 
         named = {"input": self.input, "weight": self.weight, "bias": self.bias}
-        wanted = {name: each for name, each in named.items() if each is not None and each.requires_grad}
         return {
-            name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in wanted.items()
+            name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+            for name, tensor in named.items()
+            if tensor is not None and tensor.requires_grad
         }
 
 
@@ -142,47 +146,44 @@ def gradient_flow(context: CheckContext) -> CheckResult:
     problem = context.the_problem
     drawn = problem_operands(problem, context.dtype, context.seed())
 
-    def reference(input: Any, weight: Any, bias: Any) -> Any:
-        return run(problem, "fwd", Tensors(input, weight, bias, None))["output"]
+    def reference(input: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        return call_of(problem, "fwd")(input=input, weight=weight, bias=bias)["output"]
 
-    def convolve(*operands: Any) -> Any:
+    def convolve(*operands: Tensor) -> Tensor:
         with precision.autocast():
             return reference(*operands)
 
     placed = context.placed(lambda: drawn.to(context.device, precision.dtype))
     answer = CheckResult()
 
-    def compared() -> Iterator[tuple[str, Any, Any]]:
+    def compared() -> Iterator[tuple[str, Tensor, Tensor]]:
         for name, (way, of_reference) in METHODS.items():
             if "channels-last" in name and problem.rank == 1:
                 continue
             expected = _after(of_reference, _leaves(drawn, reference))
-            found, seconds = context.first_call(partial(_after, way, _leaves(placed, convolve)))
+            actual, seconds = context.first_call(partial(_after, way, _leaves(placed, convolve)))
             answer.timings.setdefault("first_call", seconds)
             for operand, gradient in expected.items():
-                yield f"{name}: gradient of {operand}", found[operand], gradient
+                yield f"{name}: gradient of {operand}", actual[operand], gradient
 
     return check_errors(compared(), answer, GRADIENT_LIMITS[context.dtype_name], max_ratio)
 
 
 def _leaves(tensors: Tensors, convolve: Convolve) -> Leaves:
-    input, weight, bias = (
-        None if each is None else each.clone().requires_grad_()
-        for each in (tensors.input, tensors.weight, tensors.bias)
-    )
-    return Leaves(input, weight, bias, tensors.grad, convolve)
+    bias = None if tensors.bias is None else leaf(tensors.bias.clone())
+    return Leaves(leaf(tensors.input.clone()), leaf(tensors.weight.clone()), bias, tensors.grad, convolve)
 
 
-def _after(way: Method, leaves: Leaves) -> dict[str, Any]:
+def _after(way: Method, leaves: Leaves) -> Named:
     way(leaves)
     return leaves.gradients()
 
 
-def _backward(output: Any, grad: Any, retain_graph: bool = False) -> None:
+def _backward(output: Tensor, grad: Tensor, retain_graph: bool = False) -> None:
     output.backward(grad.to(output.dtype), retain_graph=retain_graph)
 
 
-def _channels_last(tensor: Any) -> Any:
+def _channels_last(tensor: Tensor) -> Tensor:
     import torch
 
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -202,7 +203,7 @@ def gradients(context: CheckContext) -> CheckResult:
         if tensor is not None
     ]
 
-    def forward(*tensors: Any) -> Any:
+    def forward(*tensors: Tensor) -> Tensor:
         operands.input, operands.weight, *bias = tensors
         operands.bias = bias[0] if bias else None
         return run(problem, "fwd", operands)["output"]
@@ -225,12 +226,18 @@ def gradients(context: CheckContext) -> CheckResult:
 
 CHECKS = (
     Check(
-        "gradients", "conv", "Do first and second derivatives agree with finite differences?",
-        gradients, EVERY_DIRECTION,
+        name="gradients",
+        rung="conv",
+        question="Do first and second derivatives agree with finite differences?",
+        function=gradients,
+        requires=EVERY_DIRECTION,
     ),
     Check(
-        "gradient-flow", "conv",
-        "Are accumulated, channels-last, checkpointed and autocast gradients correct?",
-        gradient_flow, EVERY_DIRECTION, seconds=0.5,
+        name="gradient-flow",
+        rung="conv",
+        question="Are accumulated, channels-last, checkpointed and autocast gradients correct?",
+        function=gradient_flow,
+        requires=EVERY_DIRECTION,
+        seconds=0.5,
     ),
-)  # fmt: skip
+)

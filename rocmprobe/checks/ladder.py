@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rocmprobe.checks.check import KERNELS, Check, Requires
 from rocmprobe.checks.tools.compare import compare_exactly, errors
@@ -23,11 +23,15 @@ from rocmprobe.checks.tools.failures import DeviceFailure
 from rocmprobe.model.numerics import exact_fill, float_limits, judge_float
 from rocmprobe.model.results import Outcome
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 #: Number of products in each sum of the matrix products.
 _TERMS = 576
 
 
-def random_bytes(dtype: Any, seed: int) -> Named:
+def random_bytes(dtype: torch.dtype, seed: int) -> Named:
     """Draw 4 MiB of random bits as a tensor of ``dtype``."""
     import torch
 
@@ -35,12 +39,12 @@ def random_bytes(dtype: Any, seed: int) -> Named:
     return {"sent": torch.randint(0, 256, (4 << 20,), generator=generator, dtype=torch.uint8).view(dtype)}
 
 
-def returned(sent: Any) -> Named:
+def returned(sent: Tensor) -> Named:
     """Copy the tensor within the device, then to the CPU."""
     return {"received": sent.clone().cpu()}
 
 
-def changed_bytes(result: Any, reference: Any) -> int:
+def changed_bytes(result: Tensor, reference: Tensor) -> int:
     """Count the bytes that differ."""
     import torch
 
@@ -61,7 +65,7 @@ def copy(context: CheckContext) -> CheckResult:
     return compare_exactly(context, _COPY, "bytes came back changed")
 
 
-def affine(values: Any) -> Named:
+def affine(values: Tensor) -> Named:
     """Compute ``relu(2 * values + 1)`` and the sum of each row."""
     import torch
 
@@ -72,11 +76,11 @@ def affine(values: Any) -> Named:
 _ELEMENTWISE = exact(partial(small_integers, {"values": (64, 1024)}), affine)
 
 
-def unfold_and_fold(image: Any) -> Named:
+def unfold_and_fold(image: Tensor) -> Named:
     """Unfold the image into columns, then fold the columns."""
     import torch.nn.functional as F
 
-    geometry: Any = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
+    geometry = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
     columns = F.unfold(image, **geometry)
     return {"columns": columns, "folded": F.fold(columns, (17, 19), **geometry)}
 
@@ -84,14 +88,14 @@ def unfold_and_fold(image: Any) -> Named:
 _IM2COL = exact(partial(small_integers, {"image": (2, 5, 17, 19)}), unfold_and_fold)
 
 
-def products(left: Any, right: Any) -> Named:
+def products(left: Tensor, right: Tensor) -> Named:
     """Return a single matrix product and a batch of products."""
     import torch
 
     return {"single": left[0] @ right[0], "batch": torch.bmm(left, right)}
 
 
-def product(left: Any, right: Any) -> Named:
+def product(left: Tensor, right: Tensor) -> Named:
     return {"product": left @ right}
 
 
@@ -101,9 +105,11 @@ def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
     limits = {"": float_limits(dtype, _TERMS)}
     fill = exact_fill(dtype, _TERMS)
     whole = partial(
-        integers, {"left": (192, _TERMS), "right": (_TERMS, 320)}, largest=fill.largest,
+        integers,
+        {"left": (192, _TERMS), "right": (_TERMS, 320)},
+        largest=fill.largest,
         density={"left": fill.density},
-    )  # fmt: skip
+    )
     return Computation(draw, products, (max_ratio, rms_range), limits), exact(whole, product)
 
 
@@ -138,21 +144,34 @@ def gemm_script(outcome: Outcome) -> Computation:
 
 CHECKS = (
     Check(
-        "copy", "copy", "Does the device open, and do copied bytes come back unchanged?", copy,
+        name="copy",
+        rung="copy",
+        question="Does the device open, and do copied bytes come back unchanged?",
+        function=copy,
         # Copy in other dtypes requires copy in float32, so that a device that does not open is not tested
         # again for every dtype.
-        Requires(float32=("copy",)),
+        requires=Requires(float32=("copy",)),
     ),
     Check(
-        "elementwise", "elementwise", "Do PyTorch's own kernels, or HIP's, run and give exact results?",
-        lambda context: compare_exactly(context, _ELEMENTWISE), Requires(("copy",)),
+        name="elementwise",
+        rung="elementwise",
+        question="Do PyTorch's own kernels, or HIP's, run and give exact results?",
+        function=lambda context: compare_exactly(context, _ELEMENTWISE),
+        requires=Requires(("copy",)),
     ),
     Check(
-        "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give correct results?", gemm,
-        KERNELS, script=gemm_script,
+        name="gemm",
+        rung="gemm",
+        question="Does matrix multiplication (rocBLAS on AMD) give correct results?",
+        function=gemm,
+        requires=KERNELS,
+        script=gemm_script,
     ),
     Check(
-        "im2col", "im2col", "Do unfold and fold move every element to the correct place?",
-        lambda context: compare_exactly(context, _IM2COL), KERNELS,
+        name="im2col",
+        rung="im2col",
+        question="Do unfold and fold move every element to the correct place?",
+        function=lambda context: compare_exactly(context, _IM2COL),
+        requires=KERNELS,
     ),
-)  # fmt: skip
+)

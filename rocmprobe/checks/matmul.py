@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocmprobe.checks.check import KERNELS, Check, FailureText
 from rocmprobe.checks.tools.computation import Named, leaf, unequal, uniform, with_gradients
@@ -11,13 +11,16 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.layer_check import layer_check
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 #: (number of rows, of inputs, of outputs) of the linear layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
 #: Maximum magnitude of the integers. Their products and sums are exact in int32.
 _LARGEST_BYTE = 8
 
 
-def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
+def linear(rows: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) -> Named:
     """Return a matrix product, and the output and gradients of a linear layer."""
     import torch
     import torch.nn.functional as F
@@ -42,7 +45,7 @@ def int_matmul(context: CheckContext) -> CheckResult:
         torch.randint(-_LARGEST_BYTE, _LARGEST_BYTE + 1, shape, generator=generator, dtype=torch.int8)
         for shape in ((_ROWS, _INPUTS), (_INPUTS, _OUTPUTS))
     ]
-    left, right = context.placed(lambda: [each.to(context.device) for each in drawn])
+    left, right = context.placed(lambda: [matrix.to(context.device) for matrix in drawn])
     product, seconds = context.first_call(lambda: function(left, right))
     wrong = unequal(product.double(), drawn[0].double() @ drawn[1].double())
     answer = CheckResult(timings={"first_call": seconds}, numerics={"exact": not wrong})
@@ -53,28 +56,39 @@ def int_matmul(context: CheckContext) -> CheckResult:
 
 CHECKS = (
     layer_check(
-        "matmul", rung="gemm",
+        "matmul",
+        rung="gemm",
         question="Is a linear layer correct with the library that PyTorch prefers for it?",
         draw=partial(
             uniform,
             {
-                "rows": (_ROWS, _INPUTS), "weight": (_OUTPUTS, _INPUTS), "bias": (_OUTPUTS,),
+                "rows": (_ROWS, _INPUTS),
+                "weight": (_OUTPUTS, _INPUTS),
+                "bias": (_OUTPUTS,),
                 "grad": (_ROWS, _OUTPUTS),
             },
         ),
-        call=linear, requires=KERNELS,
+        call=linear,
+        requires=KERNELS,
         explanation=FailureText(
-            "A linear layer", "gemm",
-            "Use a dtype in which it is correct, or another build of torch.",
+            subject="A linear layer",
+            rung="gemm",
+            advice="Use a dtype in which it is correct, or another build of torch.",
         ),
     ),
     Check(
-        "int-matmul", "gemm", "Are int8 matrix products exact (on AMD only hipBLASLt computes them)?",
-        int_matmul, KERNELS, seconds=0.01,
+        name="int-matmul",
+        rung="gemm",
+        question="Are int8 matrix products exact (on AMD only hipBLASLt computes them)?",
+        function=int_matmul,
+        requires=KERNELS,
+        seconds=0.01,
         explanation=FailureText(
-            "The int8 matrix product (torch._int_mm)", "gemm",
-            "Avoid int8 products. Quantized models need another dtype, or a build of torch that has them.",
+            subject="The int8 matrix product (torch._int_mm)",
+            rung="gemm",
+            advice="Avoid int8 products. Quantized models need another dtype, or a build of torch that has "
+            "them.",
             general=False,
         ),
     ),
-)  # fmt: skip
+)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import operands_on_device, run
 from rocmprobe.model.problems import Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: The prediction is wrong if the measured memory exceeds it by more than this factor. Smaller factors are
 #: normal, because allocators round sizes up.
@@ -52,15 +55,15 @@ def memory(context: CheckContext) -> CheckResult:
     leaves = [operands.input.requires_grad_(), operands.weight.requires_grad_()]
     kept: dict[int, int] = {}
 
-    def keep(tensor: Any) -> Any:
+    def keep(tensor: Tensor) -> Tensor:
         kept[tensor.data_ptr()] = _bytes(tensor)
         return tensor
 
-    def forward() -> Any:
+    def forward() -> Tensor:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             return run(problem, "fwd", operands)["output"]
 
-    def backward(output: Any) -> None:
+    def backward(output: Tensor) -> None:
         torch.autograd.grad(output, leaves, operands.grad)
 
     context.first_call(lambda: backward(forward()))
@@ -78,11 +81,13 @@ def memory(context: CheckContext) -> CheckResult:
     peak = max(ahead.peak_bytes, result + back.peak_bytes)
     answer = CheckResult(
         memory={
-            "peak_bytes": peak, "saved_bytes": sum(kept.values()),
-            "predicted_saved_bytes": gradients, "above_output_bytes": peak - result,
+            "peak_bytes": peak,
+            "saved_bytes": sum(kept.values()),
+            "predicted_saved_bytes": gradients,
+            "above_output_bytes": peak - result,
             "forward_workspace_bytes": ahead.peak_bytes - result,
         }
-    )  # fmt: skip
+    )
     if workspace is None:
         answer.memory["least_bytes"] = result + gradients
     else:
@@ -95,7 +100,7 @@ def memory(context: CheckContext) -> CheckResult:
     return answer
 
 
-def _bytes(tensor: Any) -> int:
+def _bytes(tensor: Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
@@ -121,13 +126,13 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
     explained = bypass.explain(problem, context.backend.device_type)
 
     def most(*directions: str) -> int:
-        plans = [plan for each in directions for plan in explained[each].alternatives]
+        plans = [plan for direction in directions for plan in explained[direction].alternatives]
         return max((plan.workspace_bytes for plan in plans if plan.algorithm in taken), default=0)
 
     return Workspace(most("fwd"), most("bwd-data", "bwd-weights"))
 
 
-def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
+def of_pytorch(context: CheckContext, input: Tensor, weight: Tensor) -> Optional[Workspace]:
     """Return the workspace of the kernel that PyTorch selects, or None if the workspace is unknown."""
     problem = context.the_problem
     kernel = selected_backend(problem, input, weight)
@@ -151,14 +156,21 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     )
 
 
-def selected_backend(problem: Problem, input: Any, weight: Any) -> str:
+def selected_backend(problem: Problem, input: Tensor, weight: Tensor) -> str:
     """Return PyTorch's name for the backend of a convolution ("Slow2d", "Mkldnn", "Miopen", ...)."""
     import torch
 
     taken = torch._C._select_conv_backend(
-        input, weight, None, list(problem.stride), list(problem.padding), list(problem.dilation),
-        problem.transposed, list(problem.output_padding), problem.groups,
-    )  # fmt: skip
+        input,
+        weight,
+        None,
+        list(problem.stride),
+        list(problem.padding),
+        list(problem.dilation),
+        problem.transposed,
+        list(problem.output_padding),
+        problem.groups,
+    )
     return str(taken).rpartition(".")[2]
 
 
@@ -175,7 +187,12 @@ def _columns(problem: Problem) -> int:
 
 CHECKS = (
     Check(
-        "memory", "conv", "How much memory does convolution use and keep for backward?", memory,
-        EVERY_DIRECTION, process="measuring", seconds=1.5,
+        name="memory",
+        rung="conv",
+        question="How much memory does convolution use and keep for backward?",
+        function=memory,
+        requires=EVERY_DIRECTION,
+        process="measuring",
+        seconds=1.5,
     ),
-)  # fmt: skip
+)

@@ -34,15 +34,15 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
     def trainer() -> Trainer:
         fp32 = context.dtype_name == "float32"
         precision = plain(context.dtype) if fp32 else autocast(context.backend.device_type, context.dtype)
-        return training.Trainer(name, context.device, precision, training.BATCH, training.SEED)
+        return training.Trainer(name, context.device, precision)
 
     expected = training.reference(name)
     checked = context.placed(trainer)
     try:
-        _, first = context.first_call(checked.step)
+        first = context.first_call(checked.step)[1]
     except DeviceFailure as failure:
         raise _explain_failure(failure, context) from failure.__cause__
-    context.steady_call(lambda: [checked.step() for _ in range(training.STEPS - 1)])
+    context.steady_call(lambda: checked.run(training.STEPS - 1))
     answer = _compare_training(checked.trained(), expected, limits()[name][context.dtype_name])
     answer.timings["first_step"] = first
     if answer.state != "pass":
@@ -142,33 +142,49 @@ def train_depthwise(context: CheckContext) -> CheckResult:
 
 
 _network = partial(
-    Check, rung="train", process="measuring", seconds=1.5,
+    Check,
+    rung="train",
+    process="measuring",
+    seconds=1.5,
     requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
-)  # fmt: skip
+)
 _explained = partial(
-    FailureText, rung="primitives", general=False, needed=False,
+    FailureText,
+    rung="primitives",
+    general=False,
+    needed=False,
     advice="Train under a setting or in a dtype with which this network passed.",
-)  # fmt: skip
+)
 CHECKS = (
     _network(
-        "train-resnet", question="Does a ResNet train correctly, and how fast?", function=train_resnet,
+        "train-resnet",
+        question="Does a ResNet train correctly, and how fast?",
+        function=train_resnet,
         explanation=_explained("Training of a ResNet"),
     ),
     _network(
-        "train-detector", question="Does a detector train correctly, and how fast?",
-        function=train_detector, explanation=_explained("Training of a network like YOLO"),
+        "train-detector",
+        question="Does a detector train correctly, and how fast?",
+        function=train_detector,
+        explanation=_explained("Training of a network like YOLO"),
     ),
     _network(
-        "train-unet", question="Does a U-Net train correctly, and how fast?", function=train_unet,
+        "train-unet",
+        question="Does a U-Net train correctly, and how fast?",
+        function=train_unet,
         explanation=_explained("Training of a U-Net"),
     ),
     _network(
-        "train-lstm", question="Does an LSTM train correctly, and how fast?", function=train_lstm,
+        "train-lstm",
+        question="Does an LSTM train correctly, and how fast?",
+        function=train_lstm,
         requires=Requires(("gemm",), beside=("lstm",), float32=("train-lstm",)),
         explanation=_explained("Training of an LSTM"),
     ),
     _network(
-        "train-depthwise", question="Does a depthwise network train correctly, and how fast?",
-        function=train_depthwise, explanation=_explained("Training of a network like MobileNet"),
+        "train-depthwise",
+        question="Does a depthwise network train correctly, and how fast?",
+        function=train_depthwise,
+        explanation=_explained("Training of a network like MobileNet"),
     ),
-)  # fmt: skip
+)

@@ -59,12 +59,12 @@ def kernel(context: CheckContext) -> CheckResult:
 
 
 def _products(context: CheckContext) -> dict[str, float]:
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for rows, inner, columns in _PRODUCTS:
         work = 2.0 * rows * inner * columns
-        if not found or work / min(found.values()) < _LONGEST_PRODUCT:
-            found[f"{rows}x{inner}x{columns}"] = work / _product_seconds(context, rows, inner, columns)
-    return found
+        if not rates or work / min(rates.values()) < _LONGEST_PRODUCT:
+            rates[f"{rows}x{inner}x{columns}"] = work / _product_seconds(context, rows, inner, columns)
+    return rates
 
 
 def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int) -> float:
@@ -83,13 +83,19 @@ def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int)
 
 CHECKS = (
     Check(
-        "kernel", "gemm", "Do kernels that are compiled on this machine load, and give exact results?",
-        kernel, KERNELS, process="last",
+        name="kernel",
+        rung="gemm",
+        question="Do kernels that are compiled on this machine load, and give exact results?",
+        function=kernel,
+        requires=KERNELS,
+        process="last",
         seconds=0.01,
         explanation=FailureText(
-            "A kernel of rocmprobe's own", "elementwise",
-            "The bypass does not use these kernels, and nothing else needs them. Please report it.",
-            general=False, needed=False,
+            subject="A kernel of rocmprobe's own",
+            rung="elementwise",
+            advice="The bypass does not use these kernels, and nothing else needs them. Please report it.",
+            general=False,
+            needed=False,
         ),
     ),
-)  # fmt: skip
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from rocmprobe.checks.check import KERNELS, Check, LibraryLayer, Requires
 from rocmprobe.checks.tools.compare import compare
@@ -21,14 +21,17 @@ from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.layer_check import layer_check
 from rocmprobe.model.numerics import BATCH_NORM_LIMITS
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def wide(tensor: Any) -> Any:
+
+def wide(tensor: Tensor) -> Tensor:
     """Return a half-precision tensor in fp32, and any other tensor unchanged."""
     # Autocast keeps the weights of batch norm in fp32, and MIOpen requires fp32.
     return tensor.float() if tensor.element_size() == 2 else tensor
 
 
-def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
+def batch_norm(image: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) -> Named:
     """Apply batch norm in training mode, and compute the gradients."""
     import torch.nn.functional as F
 
@@ -37,7 +40,7 @@ def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
     return with_gradients(F.batch_norm(x, None, None, w, b, training=True), leaves, grad)
 
 
-def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
+def batch_norm_eval(image: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Named:
     """Apply batch norm in evaluation mode, without gradients."""
     import torch
     import torch.nn.functional as F
@@ -47,35 +50,35 @@ def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any
         return {"output": F.batch_norm(image, wide(mean), wide(variance), wide(weight), wide(bias))}
 
 
-def rnn(**operands: Any) -> Named:
+def rnn(**operands: Tensor) -> Named:
     """Run an Elman RNN with tanh."""
     return recurrent("RNN", **operands)
 
 
-def lstm(**operands: Any) -> Named:
+def lstm(**operands: Tensor) -> Named:
     return recurrent("LSTM", **operands)
 
 
-def gru(**operands: Any) -> Named:
+def gru(**operands: Tensor) -> Named:
     return recurrent("GRU", **operands)
 
 
-def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
+def recurrent(kind: str, sequence: Tensor, weights: Tensor, grad: Tensor) -> Named:
     """Run networks of one and of two recurrent layers, and return outputs and gradients.
 
     ``kind`` is "RNN", "LSTM" or "GRU".
     """
     import torch
 
-    found = {}
+    named = {}
     for layers in (1, 2):
         net = getattr(torch.nn, kind)(8, 10, layers).to(sequence.device, sequence.dtype)
         # Use weights about as large as torch's initial weights. Larger weights would amplify errors.
         torch.nn.utils.vector_to_parameters(weights / 4, net.parameters())
         leaves = {"input": leaf(sequence), **dict(net.named_parameters())}
         results = with_gradients(net(leaves["input"])[0], leaves, grad)
-        found.update({f"{layers} layer(s): {what}": tensor for what, tensor in results.items()})
-    return found
+        named.update({f"{layers} layer(s): {what}": tensor for what, tensor in results.items()})
+    return named
 
 
 def _sequence(gates: int) -> partial[Named]:
@@ -86,7 +89,7 @@ def _sequence(gates: int) -> partial[Named]:
     return partial(uniform, {"sequence": (6, 3, 8), "weights": (weights,), "grad": (6, 3, 10)})
 
 
-def ctc_loss(frames: Any, grad: Any) -> Named:
+def ctc_loss(frames: Tensor, grad: Tensor) -> Named:
     """Compute the CTC loss of two sequences, and the gradient."""
     import torch
     import torch.nn.functional as F
@@ -99,7 +102,7 @@ def ctc_loss(frames: Any, grad: Any) -> Named:
     return with_gradients(F.ctc_loss(scores, targets, **lengths, reduction="none"), leaves, grad)
 
 
-def separate(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
+def separate(image: Tensor, filters: Tensor, bias: Tensor, summand: Optional[Tensor] = None) -> Named:
     import torch
     import torch.nn.functional as F
 
@@ -108,18 +111,18 @@ def separate(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
         return {"output": torch.relu(output if summand is None else output + summand)}
 
 
-def by_onednn(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
+def by_onednn(image: Tensor, filters: Tensor, bias: Tensor, summand: Optional[Tensor] = None) -> Named:
     import torch
 
     fused: Any = torch.ops.mkldnn._convolution_pointwise
     one = [1, 1]
     if summand is None:
         return {"output": fused(image, filters, bias, one, one, one, 1, "relu", [], "")}
-    added: Any = ("add", 1.0, "relu", [], None)
-    return {"output": fused.binary(image, summand, filters, bias, one, one, one, 1, *added)}
+    output = fused.binary(image, summand, filters, bias, one, one, one, 1, "add", 1.0, "relu", [], None)
+    return {"output": output}
 
 
-def by_cudnn(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
+def by_cudnn(image: Tensor, filters: Tensor, bias: Tensor, summand: Optional[Tensor] = None) -> Named:
     import torch
 
     one = [1, 1]
@@ -128,7 +131,7 @@ def by_cudnn(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
     return {"output": torch.cudnn_convolution_add_relu(image, filters, summand, 1.0, bias, one, one, one, 1)}
 
 
-def by_miopen(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
+def by_miopen(image: Tensor, filters: Tensor, bias: Tensor, summand: Optional[Tensor] = None) -> Named:
     import torch
 
     one = [1, 1]
@@ -138,8 +141,11 @@ def by_miopen(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named
 
 
 _FUSED: dict[str, Callable[..., Named]] = {
-    "": separate, "onednn": by_onednn, "cudnn": by_cudnn, "miopen": by_miopen,
-}  # fmt: skip
+    "": separate,
+    "onednn": by_onednn,
+    "cudnn": by_cudnn,
+    "miopen": by_miopen,
+}
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
@@ -172,8 +178,7 @@ def _library(context: CheckContext) -> str:
 
     library = context.backend.name
     with context.under_setting():
-        module: Any = torch.backends.mkldnn if library == "onednn" else torch.backends.cudnn
-        if not module.enabled:
+        if not (torch.backends.mkldnn if library == "onednn" else torch.backends.cudnn).enabled:
             return ""
     if library != "onednn":
         if context.backend.device_type == "cpu":
@@ -193,53 +198,76 @@ _positive = partial(uniform, least=0.5, width=1)
 _primitive_check = partial(layer_check, rung="primitives")
 _recurrent_check = partial(_primitive_check, requires=Requires(("elementwise", "gemm")))
 _fused_check = partial(
-    Check, rung="primitives",
+    Check,
+    rung="primitives",
     requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
     layer=LibraryLayer("convolution with ReLU in one operator", "fused_convolution"),
-)  # fmt: skip
+)
 CHECKS = (
     layer_check(
-        "batch-norm", rung="batch-norm", question="Does batch norm train and give correct results?",
+        "batch-norm",
+        rung="batch-norm",
+        question="Does batch norm train and give correct results?",
         draw=partial(
             _positive,
             {"image": _NORMALIZED, "weight": _CHANNELS, "bias": _CHANNELS, "grad": _NORMALIZED},
         ),
-        call=batch_norm, limits=BATCH_NORM_LIMITS, requires=KERNELS,
-        in_template=True, layer=LibraryLayer("batch norm", "batch_norm"),
+        call=batch_norm,
+        limits=BATCH_NORM_LIMITS,
+        requires=KERNELS,
+        in_template=True,
+        layer=LibraryLayer("batch norm", "batch_norm"),
     ),
     layer_check(
-        "batch-norm-eval", rung="batch-norm",
+        "batch-norm-eval",
+        rung="batch-norm",
         question="Is batch norm correct with the statistics from training?",
         draw=partial(
             _positive,
             {"image": _NORMALIZED, **dict.fromkeys(("mean", "variance", "weight", "bias"), _CHANNELS)},
         ),
-        call=batch_norm_eval, in_template=True, requires=KERNELS,
+        call=batch_norm_eval,
+        in_template=True,
+        requires=KERNELS,
         layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
     ),
     _recurrent_check(
-        "rnn", question="Is an Elman RNN of one and of two layers correct, with its gradients?",
-        draw=_sequence(1), call=rnn, layer=LibraryLayer("RNN", "rnn"),
+        "rnn",
+        question="Is an Elman RNN of one and of two layers correct, with its gradients?",
+        draw=_sequence(1),
+        call=rnn,
+        layer=LibraryLayer("RNN", "rnn"),
     ),
     _recurrent_check(
-        "lstm", question="Is an LSTM of one and of two layers correct, with its gradients?",
-        draw=_sequence(4), call=lstm, layer=LibraryLayer("LSTM", "rnn"),
+        "lstm",
+        question="Is an LSTM of one and of two layers correct, with its gradients?",
+        draw=_sequence(4),
+        call=lstm,
+        layer=LibraryLayer("LSTM", "rnn"),
     ),
     _recurrent_check(
-        "gru", question="Is a GRU of one and of two layers correct, with its gradients?",
-        draw=_sequence(3), call=gru, layer=LibraryLayer("GRU", "rnn"),
+        "gru",
+        question="Is a GRU of one and of two layers correct, with its gradients?",
+        draw=_sequence(3),
+        call=gru,
+        layer=LibraryLayer("GRU", "rnn"),
     ),
     _primitive_check(
-        "ctc-loss", question="Is the CTC loss correct, with its gradient?",
-        draw=partial(uniform, {"frames": (12, 2, 5), "grad": (2,)}), call=ctc_loss,
-        requires=KERNELS, layer=LibraryLayer("CTC loss", "ctc_loss"),
+        "ctc-loss",
+        question="Is the CTC loss correct, with its gradient?",
+        draw=partial(uniform, {"frames": (12, 2, 5), "grad": (2,)}),
+        call=ctc_loss,
+        requires=KERNELS,
+        layer=LibraryLayer("CTC loss", "ctc_loss"),
     ),
     _fused_check(
-        "convolution-relu", question="Is convolution fused with bias and ReLU correct?",
+        "convolution-relu",
+        question="Is convolution fused with bias and ReLU correct?",
         function=convolution_relu,
     ),
     _fused_check(
-        "convolution-add-relu", question="Is convolution fused with bias, sum and ReLU correct?",
+        "convolution-add-relu",
+        question="Is convolution fused with bias, sum and ReLU correct?",
         function=convolution_add_relu,
     ),
-)  # fmt: skip
+)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.computation import uniform
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.model.numerics import LAYER_LIMITS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: (height, width) of the images. No other check uses these sizes, so a library cannot reuse the result of an
 #: earlier search.
@@ -33,19 +37,19 @@ def changing_sizes(context: CheckContext) -> CheckResult:
     }
     shapes["images"] = (1, _CHANNELS[0], max(h for h, _ in SIZES), max(w for _, w in SIZES))
     *weights, last = uniform(shapes, context.dtype, context.seed()).values()
-    placed = context.placed(lambda: [each.to(context.device, context.dtype) for each in weights])
+    placed = context.placed(lambda: [weight.to(context.device, context.dtype) for weight in weights])
 
-    def inputs(size: tuple[int, int]) -> Any:
+    def inputs(size: tuple[int, int]) -> Tensor:
         return last[:, :, : size[0], : size[1]].contiguous()
 
-    def network(image: Any, filters: list[Any]) -> Any:
+    def network(image: Tensor, filters: list[Tensor]) -> Tensor:
         with torch.no_grad():
-            for each in filters:
-                fan_in = each[0].numel()
-                image = torch.relu(torch.nn.functional.conv2d(image, each / fan_in**0.5, padding=1))
+            for weight in filters:
+                fan_in = weight[0].numel()
+                image = torch.relu(torch.nn.functional.conv2d(image, weight / fan_in**0.5, padding=1))
         return image
 
-    def on_device(size: tuple[int, int]) -> Any:
+    def on_device(size: tuple[int, int]) -> Callable[[], Tensor]:
         image = context.placed(lambda: inputs(size).to(context.device, context.dtype))
         return lambda: network(image, placed)
 
@@ -63,11 +67,14 @@ def changing_sizes(context: CheckContext) -> CheckResult:
                 break
     answer = CheckResult(
         timings={
-            "new_size": statistics.fmean(first), "new_size_median": statistics.median(first),
-            **deciles("new_size", first), "new_size_max": max(first), "known_size": statistics.fmean(steady),
+            "new_size": statistics.fmean(first),
+            "new_size_median": statistics.median(first),
+            **deciles("new_size", first),
+            "new_size_max": max(first),
+            "known_size": statistics.fmean(steady),
             "sizes": len(first),
         }
-    )  # fmt: skip
+    )
     compared = [
         (f"{size[0]}x{size[1]}", output, network(inputs(size), weights))
         for size, output in zip(SIZES, outputs)
@@ -77,7 +84,12 @@ def changing_sizes(context: CheckContext) -> CheckResult:
 
 CHECKS = (
     Check(
-        "changing-sizes", "conv", "How much time does each new input size cost?",
-        changing_sizes, Requires(convolution="fwd"), process="measuring", seconds=0.7,
+        name="changing-sizes",
+        rung="conv",
+        question="How much time does each new input size cost?",
+        function=changing_sizes,
+        requires=Requires(convolution="fwd"),
+        process="measuring",
+        seconds=0.7,
     ),
-)  # fmt: skip
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2, sqrt
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.checks.check import Check, FailureText, Requires
 from rocmprobe.checks.tools.computation import one_thread
@@ -13,6 +13,7 @@ from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of
 from rocmprobe.text.durations import duration
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 #: Number of different images in a batch, and the seed of weights and data.
@@ -42,14 +43,14 @@ class _Step:
     and ``sizes`` describe the parts of a result: the loss, the gradients, and the new weights.
     """
 
-    def __init__(self, device: str, dtype: Any, copies: int) -> None:
+    def __init__(self, device: str, dtype: torch.dtype, copies: int) -> None:
         import torch
 
         from rocmprobe.checks.networks.catalogue import STACK, drawn
 
         images, labels = STACK.draw(torch.Generator().manual_seed(_SEED + 1), _IMAGES)
         self._network = drawn(STACK, _SEED).to(device, dtype)
-        self._start = [each.detach().clone() for each in self._network.parameters()]
+        self._start = [parameter.detach().clone() for parameter in self._network.parameters()]
         self._images = images.to(device, dtype).repeat(copies, 1, 1, 1)
         self._labels = labels.to(device).repeat(copies)
         self._optimizer = torch.optim.SGD(self._network.parameters(), lr=STACK.rate)
@@ -57,7 +58,7 @@ class _Step:
         self.batch = len(self._images)
         self.names = ["the loss"]
         self.names += [f"{what} {name}" for what in ("the gradient of", "the new") for name in parameters]
-        sizes = [each.numel() for each in parameters.values()]
+        sizes = [parameter.numel() for parameter in parameters.values()]
         self.sizes = [1, *sizes, *sizes]
 
     def run(self) -> Tensor:
@@ -72,8 +73,8 @@ class _Step:
         loss = self._network(self._images, self._labels)
         loss.backward()
         self._optimizer.step()
-        gradients = [each.grad for each in parameters if each.grad is not None]
-        return torch.cat([each.detach().reshape(-1) for each in (loss, *gradients, *parameters)]).cpu()
+        gradients = [weight.grad for weight in parameters if weight.grad is not None]
+        return torch.cat([part.detach().reshape(-1) for part in (loss, *gradients, *parameters)]).cpu()
 
 
 class _Expected:
@@ -106,7 +107,7 @@ class _Soak:
         self._context, self._step, self._expected = context, step, expected
         self._began = context.clock()
         self._steps = self._mismatches = self._beyond_rounding = 0
-        self._usual: Any = None
+        self._usual: Tensor
         self._bit_for_bit = True
         self._first_mismatch = ""
 
@@ -177,14 +178,17 @@ class _Soak:
         return f"{changes} of {self._step.names[most]} changed{others}"
 
     def _compared(self, error: float) -> str:
-        found = f"{error:.2g}" if error < float("inf") else "infinite"
-        return f"the error is {found}, the limit is {self._expected.limit:.2g}"
+        size = f"{error:.2g}" if error < float("inf") else "infinite"
+        return f"the error is {size}, the limit is {self._expected.limit:.2g}"
 
     def _result(self, state: str, message: str) -> CheckResult:
         numerics = {
-            "steps": self._steps, "seconds": round(self._seconds, 3), "mismatches": self._mismatches,
-            "batch": self._step.batch, "bit_for_bit": self._bit_for_bit,
-        }  # fmt: skip
+            "steps": self._steps,
+            "seconds": round(self._seconds, 3),
+            "mismatches": self._mismatches,
+            "batch": self._step.batch,
+            "bit_for_bit": self._bit_for_bit,
+        }
         return CheckResult(state, message, numerics=numerics)
 
 
@@ -251,14 +255,21 @@ def _most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
 
 CHECKS = (
     Check(
-        "soak", "train", "Does a training step give the same result again and again, under load?", soak,
-        Requires(float32=("training-step",)), process="last", once=True,
+        name="soak",
+        rung="train",
+        question="Does a training step give the same result again and again, under load?",
+        function=soak,
+        requires=Requires(float32=("training-step",)),
+        process="last",
+        once=True,
         seconds=10.0,
         explanation=FailureText(
-            "A training step, repeated under load,", "primitives",
-            "Remove overclocking and undervolting, or lower the clocks or the power limit. Then run "
+            subject="A training step, repeated under load,",
+            rung="primitives",
+            advice="Remove overclocking and undervolting, or lower the clocks or the power limit. Then run "
             "`rocmprobe run --only soak` again. Until it passes, do not trust long training on this device.",
-            needed=False, any_setting=True,
+            needed=False,
+            any_setting=True,
         ),
     ),
-)  # fmt: skip
+)

@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check, Requires
+from rocmprobe.checks.tools.computation import Named
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run
@@ -25,7 +25,7 @@ _TURN = 0.005
 #: Seconds of steady calls after a first call. The check runs in several processes, so a short time suffices.
 STEADY_SECONDS = 0.2
 
-Calls = dict[str, Callable[[], Any]]
+Calls = dict[str, Callable[[], object]]
 
 
 def throughput(context: CheckContext) -> CheckResult:
@@ -62,7 +62,7 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
             answer.message = f"{name} was not timed: {failure.__cause__ or failure}"
     try:
         timings = _measure_in_turn(
-            context, own, {name: each.call for name, each in beside.items()}, context.seconds
+            context, own, {name: yardstick.call for name, yardstick in beside.items()}, context.seconds
         )
     except DeviceFailure as failure:
         if not beside or not out_of_memory(failure.__cause__):
@@ -72,12 +72,14 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
             "reference operations were not timed: they and the problem do not fit into memory together"
         )
         timings = _measure_in_turn(context, own, {}, context.seconds)
-    amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
+    amounts = {
+        f"{name}_{yardstick.unit}": yardstick.amount for name, yardstick in beside.items() if yardstick.unit
+    }
     answer.timings = {**timings, **amounts}
     return answer
 
 
-def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
+def _calls(context: CheckContext, compute: Callable[..., Named], operands: Tensors) -> Calls:
     import torch
 
     problem = context.the_problem
@@ -130,7 +132,7 @@ def _measure_in_turn(context: CheckContext, own: Calls, beside: Calls, at_least:
     return {key: value for name in seconds for key, value in _steady(name, seconds[name]).items()}
 
 
-def _run_turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
+def _run_turn(context: CheckContext, call: Callable[[], object]) -> list[float]:
     """Repeat a call for some milliseconds, and return the seconds of the runs."""
     ends = time.perf_counter() + _TURN
     seconds = [_timed(context, call)]
@@ -162,12 +164,14 @@ def start_up(context: CheckContext) -> CheckResult:
 
 def _steady(name: str, seconds: list[float]) -> dict[str, float]:
     return {
-        name: statistics.median(seconds), **deciles(name, seconds),
-        f"{name}_repeats": len(seconds), f"{name}_mean": statistics.fmean(seconds),
-    }  # fmt: skip
+        name: statistics.median(seconds),
+        **deciles(name, seconds),
+        f"{name}_repeats": len(seconds),
+        f"{name}_mean": statistics.fmean(seconds),
+    }
 
 
-def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> list[float]:
+def _repeat(context: CheckContext, call: Callable[[], object], at_least: float) -> list[float]:
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
     while len(seconds) < _LEAST or time.perf_counter() < ends:
@@ -175,7 +179,7 @@ def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> 
     return seconds
 
 
-def _timed(context: CheckContext, call: Callable[[], Any]) -> float:
+def _timed(context: CheckContext, call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     context.backend.synchronize(context.device)
@@ -184,13 +188,23 @@ def _timed(context: CheckContext, call: Callable[[], Any]) -> float:
 
 CHECKS = (
     Check(
-        "throughput", "conv", "How fast is convolution, forward and with backward?", throughput,
+        name="throughput",
+        rung="conv",
+        question="How fast is convolution, forward and with backward?",
+        function=throughput,
         # A matrix product is a yardstick of this check. If the product hangs, every problem would wait for
         # it.
-        Requires(("gemm",), convolution="every"), process="measuring", seconds=0.6,
+        requires=Requires(("gemm",), convolution="every"),
+        process="measuring",
+        seconds=0.6,
     ),
     Check(
-        "start-up", "conv", "How long does the first call take with empty and with filled caches?", start_up,
-        EVERY_DIRECTION, process="own", seconds=2.5,
+        name="start-up",
+        rung="conv",
+        question="How long does the first call take with empty and with filled caches?",
+        function=start_up,
+        requires=EVERY_DIRECTION,
+        process="own",
+        seconds=2.5,
     ),
-)  # fmt: skip
+)

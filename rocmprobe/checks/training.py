@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.networks.precision import Precision, autocast, plain
 from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 #: Limit for the error of losses and weights after two steps under autocast, keyed by its dtype. The error is
 #: relative to the largest value or 1. benchmarks/results/false_alarms.md gives the largest share of each
@@ -38,7 +42,10 @@ def channels_last_step(context: CheckContext) -> CheckResult:
 
 
 def _against_fp64(
-    context: CheckContext, precision: Precision, limit: float, memory_format: Any = None
+    context: CheckContext,
+    precision: Precision,
+    limit: float,
+    memory_format: Optional[torch.memory_format] = None,
 ) -> CheckResult:
     import torch
 
@@ -58,17 +65,26 @@ def _against_fp64(
 
 
 def _train(
-    context: CheckContext, device: str, precision: Precision, memory_format: Any = None
-) -> tuple[list[Any], list[float]]:
+    context: CheckContext,
+    device: str,
+    precision: Precision,
+    memory_format: Optional[torch.memory_format] = None,
+) -> tuple[list[Tensor], list[float]]:
     import torch
     from torch import nn
 
     torch.manual_seed(context.seed())
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
-        nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4),
-    ).to(device, precision.dtype)  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    ).to(device, precision.dtype)
     generator = torch.Generator().manual_seed(context.seed())
     images = (torch.rand((4, 3, 20, 20), generator=generator) * 2 - 1).to(device, precision.dtype)
     if memory_format is not None:
@@ -91,18 +107,26 @@ def _train(
 
 CHECKS = (
     Check(
-        "training-step", "train", "Does a small CNN train as on the CPU in fp64?",
-        training_step, Requires(("gemm",), beside=("batch-norm",), convolution="every"),
+        name="training-step",
+        rung="train",
+        question="Does a small CNN train as on the CPU in fp64?",
+        function=training_step,
+        requires=Requires(("gemm",), beside=("batch-norm",), convolution="every"),
         seconds=2.0,
     ),
     Check(
-        "channels-last-step", "train", "Does a small CNN train correctly in channels-last?",
-        channels_last_step,
-        Requires(float32=("training-step",)), seconds=0.05,
+        name="channels-last-step",
+        rung="train",
+        question="Does a small CNN train correctly in channels-last?",
+        function=channels_last_step,
+        requires=Requires(float32=("training-step",)),
+        seconds=0.05,
     ),
     Check(
-        "autocast-step", "train", "Does a small CNN train correctly under autocast, with its loss scaled?",
-        autocast_step,
-        Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),
+        name="autocast-step",
+        rung="train",
+        question="Does a small CNN train correctly under autocast, with its loss scaled?",
+        function=autocast_step,
+        requires=Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),
     ),
-)  # fmt: skip
+)

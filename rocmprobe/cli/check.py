@@ -53,13 +53,13 @@ def check_command(
     missing = needs_linux("check")
     if missing:
         raise BadInput(missing)
-    from rocmprobe.engine.watchdog import Pipe, Watchdog
+    from rocmprobe.engine.watchdog import Send, Watchdog
 
-    def work(pipe: Pipe) -> None:
+    def work(send: Send) -> None:
         # The watchdog's process must not wait for these imports.
         from rocmprobe.engine.check import CheckOptions, probe
 
-        probe(CheckOptions(results, device, setting, simulate, budget), pipe)
+        probe(CheckOptions(results, device, setting, simulate, budget), send)
 
     if not os.environ.get("PATH"):
         os.environ["PATH"] = _PATH

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
@@ -24,6 +23,7 @@ from rocmprobe.cli.base import describe_holder
 from rocmprobe.cli.time_left import TimeLeft
 from rocmprobe.engine import journal
 from rocmprobe.engine.lease import leased
+from rocmprobe.engine.run_state import Running, RunState
 from rocmprobe.engine.setup import budgets_of
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.model.results import Outcome
@@ -34,6 +34,8 @@ from rocmprobe.text.durations import duration
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
 #: Maximum length of a printed line, if the output is not a terminal.
 _LONGEST = 200
+#: A plan that adds no more cases than this is not printed.
+_FEW = 20
 #: The countdown begins after this many seconds without an event, or after this fraction of the time limit.
 _PATIENCE, _SHARE = 3.0, 0.25
 
@@ -45,23 +47,12 @@ class RunConsole(Console):
         self.quiet = True
 
 
-@dataclass
-class _Running:
-    """A case that runs. ``limit`` is the timeout of the step that began at ``since``, or 0."""
+def _waited(running: Running) -> float:
+    return time.monotonic() - running.since
 
-    case: Case
-    begun: float
-    since: float = field(default_factory=time.monotonic)
-    limit: float = 0.0
-    needs_device: bool = False
 
-    @property
-    def waited(self) -> float:
-        return time.monotonic() - self.since
-
-    @property
-    def is_late(self) -> bool:
-        return self.limit > 0 and self.waited > min(_PATIENCE, _SHARE * self.limit)
+def _is_late(running: Running) -> bool:
+    return running.limit > 0 and _waited(running) > min(_PATIENCE, _SHARE * running.limit)
 
 
 class Progress:
@@ -74,19 +65,18 @@ class Progress:
         self._verbose = verbose
         self._every = every
         self._run = journal.run_of(folder)
-        self._expectations = Expectations(self._run.machine)
         self._appended = journal.Appended(folder / journal.NAME)
+        self._state = RunState()
         self._time_left = TimeLeft(budgets_of(self._run))
-        self._planned: set[str] = set()
         self._settled: dict[str, Outcome] = {}
-        self._running: dict[str, _Running] = {}
         self._skipped: Counter[tuple[str, str]] = Counter()
         self._failures: set[tuple[str, ...]] = set()
         self._failing: set[str] = set()  # devices on which a convolution fails
         self._printed = time.monotonic()
-        self._follow(show=False)
-        # Forget cases that were running when an earlier session of this run died.
-        self._running.clear()
+        self._read()
+        self._expectations = Expectations(self._run.machine, self._state.baseline)
+        for outcome in self._state.outcomes.values():
+            self._add(outcome)
         self._bar: Optional[rich.progress.Progress] = None
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             status = Column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -123,55 +113,45 @@ class Progress:
     def _watch(self) -> None:
         while not self._over.wait(min(1.0, self._every / 4)):
             self._follow()
-            if self._planned:
+            if self._state.current:
                 self._show_status()
 
-    def _follow(self, show: bool = True) -> None:
-        records: list[journal.Record] = []
+    def _follow(self) -> None:
+        state = self._state
+        planned, finished, waiting = len(state.current), len(state.outcomes), self._waiting()
+        answer = state.answer
+        self._read()
+        # The ladder adds its cases one by one.
+        if len(state.current) > planned + _FEW or (state.current and not planned):
+            self._show_plan()
+        for outcome in [*state.outcomes.values()][finished:]:
+            self._show_outcome(self._add(outcome))
+        if state.answer != answer:
+            self._print(f"So far: {state.answer}", "bold")
+        if self._waiting() != waiting:
+            self._printed = 0.0  # print the next status at once
+
+    def _read(self) -> None:
         # The run must continue even if this display cannot read the journal.
         with suppress(OSError):
-            records = self._appended.new()
-        for record in records:
-            if isinstance(record, journal.Against):
-                self._expectations = Expectations(self._run.machine, record.baseline)
-            elif isinstance(record, journal.Resumed):
-                # Blocked cases run again when a run is resumed.
-                self._planned = set()
-                self._settled = {
-                    case: each for case, each in self._settled.items() if each.state != "blocked"
-                }
-            elif isinstance(record, journal.Plan):
-                # The ladder adds its cases one by one.
-                several = not self._planned or len(record.cases) > 1
-                self._planned.update(record.cases)
-                if show and several:
-                    self._show_plan()
-            elif isinstance(record, journal.Intent):
-                self._running[record.case] = _Running(record.question, record.at)
-            elif isinstance(record, journal.Waiting) and record.case in self._running:
-                running = self._running[record.case]
-                running.since, running.limit = time.monotonic(), record.left or 0.0
-                running.needs_device = record.left is None
-                if record.phase == "device":
-                    # Do not count this wait as time of the case, and print the next status at once.
-                    running.begun, self._printed = time.time(), 0.0
-            elif isinstance(record, journal.Settled):
-                outcome = self._settled[record.outcome.id] = self._expectations.marked(record.outcome)
-                if outcome.id in self._running:
-                    seconds = record.at - self._running.pop(outcome.id).begun
-                    self._time_left.add_finished(outcome.id, record.outcome.state, seconds)
-                if outcome.fails and outcome.check == "convolution":
-                    self._failing.add(outcome.device)
-                if show:
-                    self._show_outcome(outcome)
-            elif isinstance(record, journal.Answer):
-                self._print(f"So far: {record.sentence}", "bold")
-            elif isinstance(record, journal.Retry):
-                self._settled.pop(record.case, None)
+            for record in self._appended.new():
+                record.update(self._state)
+
+    def _waiting(self) -> Optional[Case]:
+        return next((each.case for each in self._state.running.values() if each.needs_device), None)
+
+    def _add(self, outcome: Outcome) -> Outcome:
+        marked = self._settled[outcome.id] = self._expectations.marked(outcome)
+        if outcome.id in self._state.seconds:
+            self._time_left.add_finished(outcome.id, outcome.state, self._state.seconds[outcome.id])
+        if marked.fails and marked.check == "convolution":
+            self._failing.add(marked.device)
+        return marked
 
     def _seconds_left(self) -> tuple[float, bool]:
-        left = filter(self._is_certain, self._planned - self._settled.keys())
-        hanging = {case: time.time() - each.begun for case, each in self._running.items() if each.is_late}
+        left = filter(self._is_certain, self._state.current - self._settled.keys())
+        running = self._state.running
+        hanging = {case: time.time() - each.begun for case, each in running.items() if _is_late(each)}
         return self._time_left.of(left, hanging, len(self._run.targets))
 
     def _is_certain(self, case: str) -> bool:
@@ -182,7 +162,7 @@ class Progress:
         return not conditional or device in self._failing
 
     def _show_plan(self) -> None:
-        count, before = len(self._planned), len(self._planned & self._settled.keys())
+        count, before = len(self._state.current), len(self._state.current & self._settled.keys())
         done = f", {before} of them done before" if before else ""
         left = duration(self._seconds_left()[0], rough=True)
         # The guesses are times on a CPU. On a GPU, first calls also compile kernels.
@@ -193,7 +173,7 @@ class Progress:
         self._print(f"{count} {'case' if count == 1 else 'cases'}{done}; {took}")
 
     def _show_status(self) -> None:
-        outcomes = [self._settled[case] for case in self._planned & self._settled.keys()]
+        outcomes = [self._settled[case] for case in self._state.current & self._settled.keys()]
         known = sum(outcome.state == "xfail" for outcome in outcomes)
         failed = sum(STATES[outcome.state].tone in ("bad", "fault") for outcome in outcomes) - known
         counts = ((failed, "failed"), (known, f"known failure{'s' if known > 1 else ''}"))
@@ -202,26 +182,28 @@ class Progress:
         status = ": ".join(filter(None, (words, now)))
         if self._bar:
             task = self._bar.task_ids[0]
-            self._bar.update(task, completed=len(outcomes), total=len(self._planned), description=status)
+            self._bar.update(
+                task, completed=len(outcomes), total=len(self._state.current), description=status
+            )
             self._bar.refresh()
         elif time.monotonic() - self._printed >= self._every:
             self._printed = time.monotonic()
-            self._print(f"{len(outcomes)} of {len(self._planned)}, {status}")
+            self._print(f"{len(outcomes)} of {len(self._state.current)}, {status}")
 
     def _now(self) -> tuple[str, str]:
         """Return the time left and the current step, in words."""
-        waiting = next((each.case for each in self._running.values() if each.needs_device), None)
+        waiting = self._waiting()
         if waiting:
             setting = self._run.setting(waiting.device, waiting.setting)
             device = leased(waiting, setting, self._run.targets)
             return "", f"waiting for {describe_holder(device) or f'another run on {device}'}"
         seconds, with_hangs = self._seconds_left()
         left = f"{'at most ' if with_hangs else ''}{duration(seconds, rough=True)} left"
-        running = max(self._running.values(), key=lambda each: each.waited, default=None)
+        running = max(self._state.running.values(), key=_waited, default=None)
         if running is None:
             return (left, "") if seconds else ("", "writing the report")
-        if running.is_late:
-            left = f"no answer, stopped in {max(0.0, running.limit - running.waited):.0f} s, {left}"
+        if _is_late(running):
+            left = f"no answer, stopped in {max(0.0, running.limit - _waited(running)):.0f} s, {left}"
         return left, f"{running.case.setting} {running.case.check}"
 
     def _show_outcome(self, outcome: Outcome) -> None:

@@ -48,3 +48,8 @@ BUDGETS = {
     "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20),
     "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60),
 }
+
+
+def within(seconds: float) -> Budgets:
+    """Return limits of a check that ends within ``seconds``."""
+    return Budgets(0.6 * seconds, 0.4 * seconds, 0.3 * seconds, teardown=0.5, measure=0.1, tries=1)

@@ -8,50 +8,42 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
 import msgspec.structs
 
-from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
-from rocmprobe.engine.budgets import Budgets
+from rocmprobe.engine.budgets import within
+from rocmprobe.engine.check_plan import cases_of
 from rocmprobe.engine.check_verdict import Facts, Over
 from rocmprobe.engine.journal import NullJournal
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
-from rocmprobe.engine.plan import Request, cases_under, native_problems
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device, find_targets
-from rocmprobe.engine.watchdog import Pipe
+from rocmprobe.engine.watchdog import Send
 from rocmprobe.judge.assessment import device_of, library
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import chosen_setting
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.options import RunOptions
-from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.model.results import BadInput, Machine, NothingToTest, Outcome, Results, Setting
+from rocmprobe.model.results import BadInput, Machine, NothingToTest, Results, Setting
 from rocmprobe.model.results_file import RECOMMENDED, read_results, results_file
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: Name of the holder in the device lease of `rocmprobe check`.
 CHECK = "check"
-#: Time limits of a worker as fractions of the budget: for its start, for a first call, for any other call.
-_START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
 #: Folders for temporary files if Python's usual folders are full.
 _OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
 #: Number of bytes written to test whether a disk is full. A worker's databases and kernels need far more.
 _TRIED_BYTES = 1 << 16
-#: Number of convolution problems tested in float32, and in each other dtype.
-_FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
-#: Simpler checks that run before convolution under every setting, in this order.
-_BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
@@ -77,17 +69,17 @@ class CheckOptions:
     budget: float = 50.0
 
 
-def probe(options: CheckOptions, pipe: Pipe) -> None:
-    """Run the check and report its progress through ``pipe``."""
+def probe(options: CheckOptions, send: Send) -> None:
+    """Run the check and report its progress through ``send``."""
     end = Over()
     try:
         _find_temporary_folder()
-        _probe(options, pipe)
+        _probe(options, send)
     except CheckOver as over:
         end = over.end
     except BadInput as error:
         end = Over(usage=str(error))
-    pipe.write(end)
+    send(end)
 
 
 def _find_temporary_folder() -> None:
@@ -109,11 +101,11 @@ def _find_temporary_folder() -> None:
     )
 
 
-def _probe(options: CheckOptions, pipe: Pipe) -> None:
+def _probe(options: CheckOptions, send: Send) -> None:
     simulated = load_machine(options.simulate) if options.simulate else None
     path, results = _results(options, simulated)
     facts = Facts(simulated.name if simulated else None, str(path) if path else None)
-    pipe.write(facts)
+    send(facts)
     if results and not simulated and library(results) == "MIOpen":
         _set_override(isa_override(results))
     machine = _machine(simulated)
@@ -127,23 +119,19 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         gpu=gpu.name.value if gpu else None,
         native_isa=target.native_isa, effective_isa=target.effective_isa,
     )  # fmt: skip
-    pipe.write(facts)
+    send(facts)
     lease = None if simulated else _leased(target, setting)
     try:
         purpose = results.purpose if results else "training"
         cases = cases_of(target, setting, purpose, results)
         usual = {case.id: seconds for case, seconds in cases.items()}
-        pipe.write(msgspec.structs.replace(facts, usual=usual, guardian=guardian().pid))
-        budgets = Budgets(
-            _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
-            measure=0.1, tries=1,
-        )  # fmt: skip
+        send(msgspec.structs.replace(facts, usual=usual, guardian=guardian().pid))
         setup = Setup(
             RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
-            {target.device: (setting,)}, budgets, spawn=True,
+            {target.device: (setting,)}, within(options.budget), spawn=True,
             simulated=replace(simulated, fresh=False) if simulated else None,
         )  # fmt: skip
-        session = Session(setup, NullJournal(pipe.write))
+        session = Session(setup, NullJournal(send))
         try:
             session.plan(tuple(cases))
             # The first failure is the verdict. Later cases would only cost time.
@@ -218,8 +206,7 @@ def _require_same_chip(results: Results, target: Device) -> None:
 
 
 def _name(options: CheckOptions, results: Optional[Results]) -> str:
-    recommended = results.recommendation if results else None
-    return options.setting or (recommended.configuration.setting if recommended else None) or "default"
+    return options.setting or (results and results.recommended) or "default"
 
 
 def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
@@ -264,75 +251,3 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
             f"--setting {name}: only a run can derive this setting; name the results of such a run"
         )
     return setting
-
-
-def cases_of(
-    target: Device, setting: Setting, purpose: str, results: Optional[Results]
-) -> dict[Case, Optional[float]]:
-    """Return the cases to run, in order, each with the seconds of its first call in an earlier run.
-
-    The cases test copy, elementwise operators, gemm, convolution and batch norm. Convolution and gemm are
-    also tested in the other dtypes for which ``results`` recommend ``setting``.
-
-    If ``results`` recommend ``setting``, leave out cases that failed there, but keep float32 convolution.
-    """
-    recommended = results.recommendation if results else None
-    follows = recommended is not None and recommended.configuration.setting == setting.name
-    known = {outcome.id: outcome for outcome in results.outcomes} if results else {}
-    found: dict[Case, Optional[float]] = {}
-    for case in _cases(target, setting, purpose, results if follows else None):
-        before = _earlier_outcome(case, known)
-        failed = before is not None and (before.fails or before.state == "blocked")
-        if follows and failed and not (case.check == "convolution" and case.dtype == "float32"):
-            continue
-        found[case] = before.timings.get("first_call") if before and before.works else None
-    return found
-
-
-def _earlier_outcome(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
-    under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
-    return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
-
-
-def _cases(target: Device, setting: Setting, purpose: str, results: Optional[Results]) -> Iterator[Case]:
-    # Some settings run only if ``default`` fails, unless the options name them.
-    options = RunOptions(purpose=purpose, settings=f"{setting.name},")
-    chosen = _problems(setting, options, results)
-
-    def simple(check: str, dtype: str = "float32") -> Iterator[Case]:
-        yield from cases_under(Request(check, dtypes=(dtype,)), target, setting, options)
-
-    def convolution(problems: Sequence[Problem]) -> Iterator[Case]:
-        request = Request("convolution", problems="native", directions=True)
-        yield from cases_under(request, target, setting, options, problems)
-
-    for check in _BELOW:
-        yield from simple(check)
-    yield from convolution([each for each in chosen if each.dtype == (setting.dtype or "float32")])
-    yield from simple("batch-norm" if purpose == "training" else "batch-norm-eval")
-    for dtype in _other_dtypes(setting, purpose, results):
-        yield from simple("gemm", dtype)
-        yield from convolution([each for each in chosen if each.dtype == dtype][:_OTHER_PROBLEMS])
-
-
-def _problems(setting: Setting, options: RunOptions, results: Optional[Results]) -> tuple[Problem, ...]:
-    """Return a few small convolution problems, preferably from ``results``."""
-    correct = {
-        str(each.problem)
-        for each in (results.outcomes if results else ())
-        if each.check == "convolution" and each.setting == setting.name and each.works
-    }
-    # Problems from ``results`` already have the setting's memory format and dtype.
-    candidates = [parse_problem(text) for text in correct] or native_problems(options, setting)
-    taken: list[Problem] = []
-    for problem in sorted(candidates, key=lambda problem: (problem.flops, problem.text)):
-        most = _FLOAT32_PROBLEMS if problem.dtype == "float32" else _OTHER_PROBLEMS
-        if problem not in taken and sum(each.dtype == problem.dtype for each in taken) < most:
-            taken.append(problem)
-    return tuple(taken)
-
-
-def _other_dtypes(setting: Setting, purpose: str, results: Optional[Results]) -> tuple[str, ...]:
-    per = results.recommendation.per if results and results.recommendation else {}
-    found = (key.partition("/") for key, answer in per.items() if answer.get("setting") == setting.name)
-    return tuple(dtype for dtype, _, of in found if of == purpose and dtype != "float32")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
+import msgspec
+
 from rocmprobe import __version__
-from rocmprobe.engine.journal import Intent, Plan, Record, Settled, Waiting, Wedged
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.run_state import RunState
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Outcome
@@ -24,12 +28,12 @@ _READING, _READING_SHARE = 5.0, 0.25
 _MEMORY = ("oom-kill", "out-of-memory")
 
 
-class Facts(Record, frozen=True, tag="facts"):
-    """Subject of a check: device, setting and limits.
+class Facts(msgspec.Struct, frozen=True, tag_field="record", tag="facts"):
+    """Subject of a check: device, setting, cases and limits.
 
     ``results`` is the path of the results with the recommended setting.
-    ``usual`` has the seconds of each case's first call in these results, keyed by case id. ``guardian`` is
-    the process that removes temporary files.
+    ``usual`` has the seconds of each case's first call in these results, keyed by case id, in the order of
+    the plan. ``guardian`` is the process that removes temporary files.
     """
 
     simulated: Optional[str] = None
@@ -42,8 +46,11 @@ class Facts(Record, frozen=True, tag="facts"):
     usual: Mapping[str, Optional[float]] = {}
     guardian: int = 0
 
+    def update(self, progress: CheckProgress) -> None:
+        progress.facts = self
 
-class Over(Record, frozen=True, tag="over"):
+
+class Over(msgspec.Struct, frozen=True, tag_field="record", tag="over"):
     """The last record of a check. The fields say why it ended without a failed case, if they are not empty.
 
     ``state`` and ``reason`` are as in ``Verdict``. ``usage`` is the message about wrong usage.
@@ -55,61 +62,45 @@ class Over(Record, frozen=True, tag="over"):
     usage: str = ""
     traceback: str = ""
 
-
-@dataclass(frozen=True)
-class Checked:
-    """The outcome of a case, its duration in seconds, and the monotonic time at which it arrived.
-
-    ``usual`` is the duration of the case's first call in an earlier run.
-    """
-
-    outcome: Outcome
-    seconds: float
-    ended: float
-    usual: Optional[float] = None
+    def update(self, progress: CheckProgress) -> None:
+        progress.over, progress.ended = self, "over"
 
 
 @dataclass
-class CheckProgress:
-    """The progress of a check so far.
+class CheckProgress(RunState):
+    """The state of a check. All its times are monotonic.
 
-    ``phase`` is the latest phase of the running case, e.g. "start". ``ended`` is the reason why the check
-    ended: "over" (the process with the cases finished), "time" (the time limit passed), "signal" or "died".
-    ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the monotonic time at which a
-    starting worker last read a file.
+    ``ended`` is the reason why the check ended: "over" (the process with the cases finished), "time" (the
+    time limit passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL.
+    ``last_read`` is the time at which a starting worker last read a file, and ``last_outcome`` the time of
+    the last outcome. ``total`` is the duration of the check in seconds.
     """
 
     facts: Facts = field(default_factory=Facts)
-    planned: list[str] = field(default_factory=list)
-    checked: list[Checked] = field(default_factory=list)
-    running: str = ""
-    phase: str = ""
     over: Over = field(default_factory=Over)
     ended: str = ""
     unkillable: bool = False
     last_read: Optional[float] = None
-    seconds: float = 0.0
-    _began: float = 0.0
+    last_outcome: float = 0.0
+    total: float = 0.0
 
-    def add(self, record: Record, now: float) -> None:
-        """Add a record. ``now`` is the monotonic time."""
-        if isinstance(record, Facts):
-            self.facts = record
-        elif isinstance(record, Plan):
-            self.planned += record.cases
-        elif isinstance(record, Intent):
-            self.running, self.phase, self._began = record.case, "", now
-        elif isinstance(record, Waiting):
-            self.phase = record.phase
-        elif isinstance(record, Settled):
-            outcome = record.outcome
-            seconds = now - self._began if outcome.id == self.running else 0.0
-            self.checked.append(Checked(outcome, round(seconds, 3), now, self.facts.usual.get(outcome.id)))
-            self.running = ""
-        elif isinstance(record, Wedged):
-            self.unkillable = True
-        elif isinstance(record, Over):
-            self.over, self.ended = record, "over"
+    def start(self, case: Case, at: float) -> None:
+        # A clock that is set during the check must not make a slow worker look like a hanging one.
+        super().start(case, time.monotonic())
+
+    def settle(self, outcome: Outcome, at: float) -> None:
+        self.last_outcome = time.monotonic()
+        super().settle(outcome, self.last_outcome)
+
+    @property
+    def last(self) -> Optional[Outcome]:
+        """The last outcome, or None."""
+        return next(reversed(self.outcomes.values()), None)
+
+    @property
+    def case(self) -> str:
+        """Id of the case that runs, or ""."""
+        return next(iter(self.running), "")
 
 
 @dataclass(frozen=True)
@@ -149,9 +140,7 @@ class Verdict:
 def make_verdict(progress: CheckProgress, budget: float, started: str) -> Verdict:
     """Return the verdict. ``budget`` is the time limit in seconds, ``started`` an ISO 8601 time."""
     state, reason, text, failed = _state(progress, budget)
-    facts = progress.facts
-    outcomes = [each.outcome for each in progress.checked]
-    answered = {outcome.id for outcome in outcomes if outcome.state != "n/a"}
+    facts, outcomes = progress.facts, progress.outcomes
     # GitHub runs "##[" as a command, even in the middle of a line.
     line = one_line(f"{state}: {text}".replace("##[", "# #["), _LONGEST).encode("ascii", "replace").decode()
     shown = ("id", "check", "dtype", "direction", "state")
@@ -159,12 +148,15 @@ def make_verdict(progress: CheckProgress, budget: float, started: str) -> Verdic
         state, line, facts.setting, facts.device, facts.gpu, facts.native_isa, facts.effective_isa, reason,
         failed,
         tuple(
-            {**{name: getattr(each.outcome, name) for name in shown}, "seconds": each.seconds}
-            for each in progress.checked
+            {
+                **{name: getattr(outcome, name) for name in shown},
+                "seconds": round(progress.seconds.get(outcome.id, 0.0), 3),
+            }
+            for outcome in outcomes.values()
         ),
-        tuple(each for each in progress.planned if each not in answered),
-        round(progress.seconds, 3), budget, facts.results, facts.simulated, started,
-        wedged=progress.unkillable,
+        tuple(case for case in facts.usual if case not in outcomes or outcomes[case].state == "n/a"),
+        round(progress.total, 3), budget, facts.results, facts.simulated, started,
+        wedged=_is_wedged(progress),
     )  # fmt: skip
 
 
@@ -179,38 +171,43 @@ def exit_code(verdict: Verdict) -> int:
 
 def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
     """Return (state, reason, explanation, ids of failed cases)."""
-    last = progress.checked[-1] if progress.checked else None
-    if last and last.outcome.blocks:
+    last = progress.last
+    if last and last.blocks:
         return _failed(progress, last)
-    if progress.unkillable:
-        what = _what(progress, progress.running)
+    if _is_wedged(progress):
+        what = _what(progress, progress.case)
         text = f"hang: a process cannot be killed during {what}; restart the machine"
-        return "problem", "hang", text, _ids(progress)
+        return "problem", "hang", text, tuple(filter(None, (progress.case or (last.id if last else ""),)))
     over = progress.over
     if over.state:
         return over.state, over.reason, f"{over.text}{_simulated(progress)}", ()
     if progress.ended == "over":
         return _completed(progress)
     if progress.ended == "died":
-        return "unknown", "internal", f"rocmprobe itself died in {_what(progress, progress.running)}", ()
+        return "unknown", "internal", f"rocmprobe itself died in {_what(progress, progress.case)}", ()
     why = "ended by a signal" if progress.ended == "signal" else f"out of time (budget {budget:g} s)"
-    correct = sum(each.outcome.works for each in progress.checked)
-    so_far = f", {correct} of {len(progress.planned)} checks correct so far" if progress.planned else ""
-    return "unknown", "time", f"time: {why} in {_what(progress, progress.running)}{so_far}", ()
+    planned = len(progress.facts.usual)
+    correct = sum(outcome.works for outcome in progress.outcomes.values())
+    so_far = f", {correct} of {planned} checks correct so far" if planned else ""
+    return "unknown", "time", f"time: {why} in {_what(progress, progress.case)}{so_far}", ()
 
 
 def _completed(progress: CheckProgress) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    outcomes = [each.outcome for each in progress.checked]
+    outcomes = list(progress.outcomes.values())
     correct = [outcome for outcome in outcomes if outcome.works]
     if not any(outcome.check == "convolution" for outcome in correct):
         reasons = (outcome.evidence[0] for outcome in outcomes if outcome.state == "n/a" and outcome.evidence)
         why = next(reasons, "no check ran")
         return "unknown", "error", f"{_under(progress)}: convolution has no result: {why}", ()
-    return "ok", None, f"{_under(progress)}: {len(correct)} checks correct in {progress.seconds:.1f} s", ()
+    return "ok", None, f"{_under(progress)}: {len(correct)} checks correct in {progress.total:.1f} s", ()
 
 
-def _failed(progress: CheckProgress, last: Checked) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    outcome, state = last.outcome, last.outcome.state
+def _is_wedged(progress: CheckProgress) -> bool:
+    return progress.unkillable or bool(progress.wedged)
+
+
+def _failed(progress: CheckProgress, outcome: Outcome) -> tuple[str, Optional[str], str, tuple[str, ...]]:
+    state = outcome.state
     what = _what(progress, outcome.id)
     why = outcome.evidence[0] if outcome.evidence else ""
     if state == "probe-error":
@@ -219,7 +216,7 @@ def _failed(progress: CheckProgress, last: Checked) -> tuple[str, Optional[str],
         return "unknown", "error", f"not enough memory for {what}: {why}", ()
     if outcome.failure == "torch-unusable":
         return "problem", "error", f"error in {what}: {why}", (outcome.id,)
-    if state == "hang" and not _proven(progress, last):
+    if state == "hang" and not _proven(progress, outcome):
         return "unknown", "time", f"time: still {_doing(outcome)} in {what}: {why}", ()
     reason = state if state in ("hang", "crash", "wrong") else "error"
     if state == "flaky":
@@ -227,35 +224,30 @@ def _failed(progress: CheckProgress, last: Checked) -> tuple[str, Optional[str],
     return "problem", reason, f"{reason} in {what}: {why}", (outcome.id,)
 
 
-def _proven(progress: CheckProgress, last: Checked) -> bool:
+def _proven(progress: CheckProgress, outcome: Outcome) -> bool:
     """Return True if a worker that timed out certainly hangs, and False if it could just be slow."""
-    activity, starting = last.outcome.activity, last.outcome.phase == "start"
+    activity, starting = outcome.activity, outcome.phase == "start"
+    seconds, usual = progress.seconds.get(outcome.id, 0.0), progress.facts.usual.get(outcome.id)
     if activity == "compiler-child":
         return False
-    usual = last.usual
-    if not starting and usual is not None and last.seconds > _USUAL_TIMES * usual + _USUAL_MORE:
+    if not starting and usual is not None and seconds > _USUAL_TIMES * usual + _USUAL_MORE:
         return True
     if activity == "idle":
-        silent = last.ended - progress.last_read if progress.last_read is not None else last.seconds
-        return not starting or silent > min(_READING, _READING_SHARE * last.seconds)
-    return last.outcome.phase == "steady"
+        last_read = progress.last_read
+        silent = seconds if last_read is None else progress.last_outcome - last_read
+        return not starting or silent > min(_READING, _READING_SHARE * seconds)
+    return outcome.phase == "steady"
 
 
 def _doing(outcome: Outcome) -> str:
     return {"compiler-child": "compiling", "idle": "reading"}.get(outcome.activity or "", "computing")
 
 
-def _ids(progress: CheckProgress) -> tuple[str, ...]:
-    return (
-        (progress.running,) if progress.running else tuple(each.outcome.id for each in progress.checked[-1:])
-    )
-
-
 def _what(progress: CheckProgress, case_id: str) -> str:
     if not case_id:
-        return f"the start{_simulated(progress)}" if not progress.checked else _under(progress)
-    last = progress.checked[-1].outcome if progress.checked else None
-    phase = last.phase if last and last.id == case_id else progress.phase
+        return f"the start{_simulated(progress)}" if not progress.outcomes else _under(progress)
+    running, outcome = progress.running.get(case_id), progress.outcomes.get(case_id)
+    phase = running.phase if running else outcome.phase if outcome else ""
     subject = "import of torch" if phase == "start" else _words(progress, case_id)
     return f"{subject}, {_under(progress)}"
 

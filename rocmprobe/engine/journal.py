@@ -10,7 +10,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Optional, TypeVar, Union, cast
 
@@ -18,6 +17,7 @@ import msgspec
 
 from rocmprobe.checks import DIRECT
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.run_state import RunState
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import named
 from rocmprobe.knowledge.solvers import DerivedSetting
@@ -32,24 +32,6 @@ from rocmprobe.text.redact import redacted
 NAME = "journal.jsonl"
 #: End of the message about an invalid record.
 DAMAGED = "the file is damaged; start `rocmprobe run` again"
-
-
-@dataclass
-class RunState:
-    """The state of a run according to its journal.
-
-    ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device and setting.
-    """
-
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    questions: dict[str, Case] = field(default_factory=dict)
-    wedged: set[str] = field(default_factory=set)
-    derived: dict[tuple[str, str], DerivedSetting] = field(default_factory=dict)
-    trials: list[Trial] = field(default_factory=list)
-    planned: set[str] = field(default_factory=set)
-    baseline: Optional[Baseline] = None
-    finished: Optional[str] = None
-    boot: str = ""
 
 
 class Record(msgspec.Struct, frozen=True, tag_field="record"):
@@ -100,6 +82,7 @@ class Plan(Record, frozen=True, tag="plan"):
 
     def update(self, state: RunState) -> None:
         state.planned.update(self.cases)
+        state.current.update(self.cases)
 
 
 class Intent(Record, frozen=True, tag="intent"):
@@ -110,7 +93,7 @@ class Intent(Record, frozen=True, tag="intent"):
     question: Case
 
     def update(self, state: RunState) -> None:
-        state.questions[self.case] = self.question
+        state.start(self.question, self.at)
 
 
 class Waiting(Record, frozen=True, tag="waiting"):
@@ -124,6 +107,10 @@ class Waiting(Record, frozen=True, tag="waiting"):
     phase: str
     left: Optional[float]
 
+    def update(self, state: RunState) -> None:
+        if self.case in state.running:
+            state.running[self.case].wait(self.phase, self.left)
+
 
 class Settled(Record, frozen=True, tag="outcome"):
     """The outcome of a case."""
@@ -132,7 +119,7 @@ class Settled(Record, frozen=True, tag="outcome"):
     outcome: Outcome
 
     def update(self, state: RunState) -> None:
-        state.outcomes[self.outcome.id] = self.outcome
+        state.settle(self.outcome, self.at)
 
 
 class Ended(Record, frozen=True, tag="trial"):
@@ -173,6 +160,8 @@ class Resumed(Record, frozen=True, tag="resumed"):
     def update(self, state: RunState) -> None:
         # The reason why cases were blocked can be gone, e.g. because the machine was restarted.
         state.wedged.clear()
+        state.running.clear()
+        state.current.clear()
         state.outcomes = {case: each for case, each in state.outcomes.items() if each.state != "blocked"}
         state.finished, state.boot = None, self.boot
 
@@ -192,6 +181,9 @@ class Answer(Record, frozen=True, tag="answer"):
 
     sentence: str
 
+    def update(self, state: RunState) -> None:
+        state.answer = self.sentence
+
 
 class End(Record, frozen=True, tag="end"):
     """The end of the run."""
@@ -208,7 +200,7 @@ AnyRecord = Union[
 _R = TypeVar("_R", bound=Record)
 
 
-def encode(record: Record) -> bytes:
+def encode(record: msgspec.Struct) -> bytes:
     """Return a record as a line of JSON."""
     # msgspec's own encoder fails on half a surrogate pair, which a file's name can contain.
     return json.dumps(msgspec.to_builtins(record)).encode() + b"\n"

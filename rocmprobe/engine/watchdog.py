@@ -8,6 +8,7 @@ journal, and the records ``Facts`` and ``Over``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -37,16 +38,8 @@ _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Pipe:
-    """The prober's end of the pipe to the watchdog."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, record: Record) -> None:
-        data = encode(record)
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+#: Function that sends a record from the prober to the watchdog.
+Send = Callable[[msgspec.Struct], None]
 
 
 class _Ended(BaseException):
@@ -56,7 +49,7 @@ class _Ended(BaseException):
 class Watchdog:
     """Supervisor that runs ``work`` in a prober and kills the prober after ``budget`` seconds."""
 
-    def __init__(self, work: Callable[[Pipe], None], budget: float) -> None:
+    def __init__(self, work: Callable[[Send], None], budget: float) -> None:
         self.progress = CheckProgress()
         self._work = work
         self._budget = budget
@@ -79,7 +72,7 @@ class Watchdog:
         finally:
             if writable >= 0:
                 os.close(writable)
-            self.progress.seconds = time.monotonic() - self._began
+            self.progress.total = time.monotonic() - self._began
         return self.progress
 
     def end(self) -> None:
@@ -128,12 +121,14 @@ class Watchdog:
                 self.progress.ended = "died"
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                record: Record = msgspec.convert(json_line(line), Union[AnyRecord, Facts, Over])
-                self.progress.add(record, time.monotonic())
+                record: Union[Record, Facts, Over] = msgspec.convert(
+                    json_line(line), Union[AnyRecord, Facts, Over]
+                )
+                record.update(self.progress)
 
     def _record_reads(self) -> None:
         """Update ``progress.last_read`` if a starting worker has read files since the last call."""
-        if not self.progress.running or self.progress.checked:
+        if not self.progress.running or self.progress.outcomes:
             return
         # An import from a slow disk uses little CPU time, but is not a hang.
         read = sum(
@@ -177,7 +172,7 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _forked(work: Callable[[Pipe], None], writable: int) -> int:
+def _forked(work: Callable[[Send], None], writable: int) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -189,18 +184,24 @@ def _forked(work: Callable[[Pipe], None], writable: int) -> int:
         os.setsid()
         die_with_parent(parent)
         _close_descriptors(writable)
-        _run(work, Pipe(writable))
+        _run(work, functools.partial(_send, writable))
         code = 0
     finally:
         os._exit(code)
 
 
-def _run(work: Callable[[Pipe], None], pipe: Pipe) -> None:
+def _run(work: Callable[[Send], None], send: Send) -> None:
     try:
-        work(pipe)
+        work(send)
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
-        pipe.write(Over("unknown", "internal", text, traceback=traceback.format_exc()))
+        send(Over("unknown", "internal", text, traceback=traceback.format_exc()))
+
+
+def _send(descriptor: int, record: msgspec.Struct) -> None:
+    data = encode(record)
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _close_descriptors(kept: int) -> None:

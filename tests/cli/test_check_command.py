@@ -14,14 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 import pytest
 import sample
 from runs import CHECKOUT, Started, cli, environment, machine_file, named_machine, rocmprobe, wait_until
 from stand_in_libraries import python_without_torch
 
-from rocmprobe.engine.check import cases_of, setting_of
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.check import setting_of
+from rocmprobe.engine.check_plan import cases_of
 from rocmprobe.engine.check_verdict import (
-    Checked,
     CheckProgress,
     Facts,
     Over,
@@ -30,6 +32,7 @@ from rocmprobe.engine.check_verdict import (
     make_verdict,
 )
 from rocmprobe.engine.lease import DeviceLease
+from rocmprobe.engine.run_state import Running
 from rocmprobe.engine.targets import Device
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.results_file import read_results, write_results
@@ -338,16 +341,25 @@ def test_inference_needs_no_gradient() -> None:
 FACTS = Facts(setting="default", device="cuda:0", native_isa="gfx1010", gpu="RX 5700 XT")
 
 
-def answered(state: str = "pass", usual: float | None = None, **changes: Any) -> Checked:
+#: A case that runs, of which the outcome below is.
+RUNNING = {CONVOLUTION: Running(Case("cuda:0", "default", "convolution", "float32"), 20.0)}
+
+
+def answered(state: str = "pass", **changes: Any) -> Outcome:
     outcome = Outcome(
         CONVOLUTION, "cuda:0", "default", "convolution", "conv", state, direction="fwd",
         phase="first-call", activity="idle", evidence=("no answer",),
     )  # fmt: skip
-    return Checked(replace(outcome, **changes), 20.0, 40.0, usual)
+    return replace(outcome, **changes)
 
 
-def verdict(*checked: Checked, ended: str = "over", **changes: Any) -> Verdict:
-    progress = CheckProgress(FACTS, [CONVOLUTION], list(checked), ended=ended, **changes)
+def verdict(*checked: Outcome, ended: str = "over", usual: float | None = None, **changes: Any) -> Verdict:
+    """The verdict on a case that took 20 seconds, and takes ``usual`` seconds in the results."""
+    facts = msgspec.structs.replace(FACTS, usual={CONVOLUTION: usual})
+    progress = CheckProgress(
+        facts=facts, outcomes={outcome.id: outcome for outcome in checked}, seconds={CONVOLUTION: 20.0},
+        last_outcome=40.0, ended=ended, **changes,
+    )  # fmt: skip
     return make_verdict(progress, 50.0, "2026-01-01T00:00:00Z")
 
 
@@ -357,7 +369,7 @@ STATES = {
     "wedged": (verdict(answered("hang"), unkillable=True), 4),
     "nothing": (verdict(over=Over("nothing", "no-device", ".")), 3),
     "busy": (verdict(over=Over("busy", "busy", ".")), 6),
-    "out of time": (verdict(ended="time", running=CONVOLUTION), 6),
+    "out of time": (verdict(ended="time", running=RUNNING), 6),
     "no torch": (verdict(over=Over("unknown", "no-torch", ".")), 6),
     "own fault": (verdict(answered("probe-error")), 5),
     "died": (verdict(ended="died"), 5),
@@ -371,32 +383,32 @@ def test_the_exit_code_of_each_state(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "moved", "state"),
+    ("answer", "usual", "moved", "state"),
     [
-        (answered("hang"), None, "problem"),
-        (answered("hang", activity="busy"), None, "unknown"),
-        (answered("hang", activity="busy", usual=3.0), None, "problem"),
-        (answered("hang", activity="busy", usual=15.0), None, "unknown"),
-        (answered("hang", activity="busy", phase="steady"), None, "problem"),
-        (answered("hang", activity="busy", phase="prepare"), None, "unknown"),
+        (answered("hang"), None, None, "problem"),
+        (answered("hang", activity="busy"), None, None, "unknown"),
+        (answered("hang", activity="busy"), 3.0, None, "problem"),
+        (answered("hang", activity="busy"), 15.0, None, "unknown"),
+        (answered("hang", activity="busy", phase="steady"), None, None, "problem"),
+        (answered("hang", activity="busy", phase="prepare"), None, None, "unknown"),
         *(
-            (answered("hang", activity="busy", check=check), None, "unknown")
+            (answered("hang", activity="busy", check=check), None, None, "unknown")
             for check in ("copy", "elementwise", "gemm", "batch-norm")
         ),
-        (answered("hang", activity="busy", check="gemm", usual=1.0), None, "problem"),
-        (answered("hang", activity="idle", check="gemm"), None, "problem"),
-        (answered("hang", activity="busy", check="gemm", phase="steady"), None, "problem"),
-        (answered("hang", activity="compiler-child", usual=3.0), None, "unknown"),
-        (answered("hang", check="copy", phase="start"), None, "problem"),
-        (answered("hang", check="copy", phase="start"), 39.0, "unknown"),
-        (answered("hang", check="copy", phase="start"), 12.0, "problem"),
-        (answered("hang", check="copy", phase="start", activity="busy"), None, "unknown"),
+        (answered("hang", activity="busy", check="gemm"), 1.0, None, "problem"),
+        (answered("hang", activity="idle", check="gemm"), None, None, "problem"),
+        (answered("hang", activity="busy", check="gemm", phase="steady"), None, None, "problem"),
+        (answered("hang", activity="compiler-child"), 3.0, None, "unknown"),
+        (answered("hang", check="copy", phase="start"), None, None, "problem"),
+        (answered("hang", check="copy", phase="start"), None, 39.0, "unknown"),
+        (answered("hang", check="copy", phase="start"), None, 12.0, "problem"),
+        (answered("hang", check="copy", phase="start", activity="busy"), None, None, "unknown"),
     ],
 )
 def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
-    answer: Checked, moved: float | None, state: str
+    answer: Outcome, usual: float | None, moved: float | None, state: str
 ) -> None:
-    given = verdict(answer, last_read=moved)
+    given = verdict(answer, usual=usual, last_read=moved)
     assert (given.state, given.reason) == (state, "hang" if state == "problem" else "time")
 
 
@@ -407,7 +419,7 @@ def test_memory_that_others_have_is_no_problem_of_the_machine(state: str, cause:
 
 
 def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
-    given = verdict(ended="time", running=CONVOLUTION, unkillable=True)
+    given = verdict(ended="time", running=RUNNING, unkillable=True)
     assert (given.state, given.reason, given.failed) == ("problem", "hang", (CONVOLUTION,))
 
 

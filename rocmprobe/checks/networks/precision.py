@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
+
+if TYPE_CHECKING:
+    import torch
 
 #: Initial scale of the loss. With it, the loss is far below float16's largest number, and small gradients are
 #: above float16's smallest number.
@@ -18,17 +21,17 @@ _LOSS_SCALE = 2.0**8
 class Precision:
     """Dtype of weights and data, context of the forward pass, and GradScaler."""
 
-    dtype: Any
-    autocast: Callable[[], AbstractContextManager[Any]]
+    dtype: torch.dtype
+    autocast: Callable[[], AbstractContextManager[object]]
     scaler: Any
 
 
-def plain(dtype: Any) -> Precision:
+def plain(dtype: torch.dtype) -> Precision:
     """Return the precision for training in ``dtype`` without loss scaling."""
     return Precision(dtype, nullcontext, _scaler("cpu", enabled=False))
 
 
-def autocast(kind: str, dtype: Any) -> Precision:
+def autocast(kind: str, dtype: torch.dtype) -> Precision:
     """Return the precision for training in fp32 under autocast to ``dtype``, with loss scaling.
 
     ``kind`` is the device type. Raise NotApplicable if this torch does not support autocast to ``dtype``.

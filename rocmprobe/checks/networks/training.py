@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
 from rocmprobe.checks.networks.precision import Precision, plain
+from rocmprobe.checks.tools.computation import one_thread
 
 #: Number of steps, batch size and seed of the training that is compared to fp64.
 STEPS, BATCH, SEED = 20, 4, 0
@@ -40,18 +41,22 @@ class Trained:
 class Trainer:
     """Training of one network on one device."""
 
-    def __init__(self, name: str, device: str, precision: Precision, batch: int, seed: int) -> None:
+    def __init__(self, name: str, device: str, precision: Precision) -> None:
         recipe = NETWORKS[name]
         self._precision = precision
-        self._start = drawn(recipe, seed)
+        self._start = drawn(recipe, SEED)
         self._network = copy.deepcopy(self._start).to(device, precision.dtype)
-        data = recipe.draw(torch.Generator().manual_seed(seed + 1), batch)
+        data = recipe.draw(torch.Generator().manual_seed(SEED + 1), BATCH)
         self._inputs, self._targets = _placed(data, device, precision.dtype)
         # The steps of SGD are proportional to the gradients. With Adam, the rounding error of a zero gradient
         # would become a full step.
         self._optimizer = torch.optim.SGD(self._network.parameters(), lr=recipe.rate, momentum=_MOMENTUM)
         self._losses: list[Tensor] = []
         self._skipped = 0
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
 
     def step(self) -> None:
         """Run one training step."""
@@ -74,25 +79,19 @@ class Trainer:
         scaler = self._precision.scaler
         return Trained(
             tuple(float(loss) for loss in self._losses),
-            {name: _wide(each.grad) for name, each in parameters.items()},
-            {name: _wide(each) - start[name].detach() for name, each in parameters.items()},
+            {name: _wide(parameter.grad) for name, parameter in parameters.items()},
+            {name: _wide(parameter) - start[name].detach() for name, parameter in parameters.items()},
             scaler.get_scale() if scaler.is_enabled() else None,
             self._skipped,
         )
 
 
 @cache
-def reference(name: str, seed: int = SEED) -> Trained:
+def reference(name: str) -> Trained:
     """Train the network in fp64 on the CPU, and return the result."""
-    trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
-    threads = torch.get_num_threads()
-    # In such a small network, several threads would mostly wait for each other.
-    torch.set_num_threads(1)
-    try:
-        for _ in range(STEPS):
-            trainer.step()
-    finally:
-        torch.set_num_threads(threads)
+    trainer = Trainer(name, "cpu", plain(torch.float64))
+    with one_thread():
+        trainer.run(STEPS)
     return trainer.trained()
 
 
@@ -127,10 +126,10 @@ _LEAST_SCALE = 0.1
 
 def _worst(result: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, str]:
     """Return the largest relative error (L2 norm) of any parameter, and the parameter's name."""
-    least = _LEAST_SCALE * max(float(each.norm()) for each in expected.values())
+    least = _LEAST_SCALE * max(float(tensor.norm()) for tensor in expected.values())
     return max(
-        (_finite(float((result[name] - each).norm()) / max(float(each.norm()), least)), name)
-        for name, each in expected.items()
+        (_finite(float((result[name] - tensor).norm()) / max(float(tensor.norm()), least)), name)
+        for name, tensor in expected.items()
     )
 
 
@@ -138,12 +137,12 @@ def _finite(error: float) -> float:
     return error if error < float("inf") else float("inf")
 
 
-def _wide(tensor: Any) -> Tensor:
-    wide: Tensor = tensor.detach().to("cpu", torch.float64).clone()
-    return wide
+def _wide(tensor: Optional[Tensor]) -> Tensor:
+    assert tensor is not None, "every parameter has a gradient"
+    return tensor.detach().to("cpu", torch.float64).clone()
 
 
-def _placed(data: Any, device: str, dtype: Any) -> Any:
+def _placed(data: Any, device: str, dtype: torch.dtype) -> Any:
     if isinstance(data, Tensor):
         return data.to(device, dtype) if data.is_floating_point() else data.to(device)
-    return type(data)(_placed(each, device, dtype) for each in data)
+    return type(data)(_placed(part, device, dtype) for part in data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from rocmprobe.checks.tools.computation import (
     UNIT,
@@ -19,12 +19,15 @@ from rocmprobe.checks.tools.computation import (
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import Errors, ulp
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _UNIT_ERROR = partial(max_error, least=UNIT)
 _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 
 @one_thread()
-def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
+def errors(result: Tensor, reference: Tensor, bound: Optional[Tensor] = None) -> Errors:
     """Return the errors of ``result`` compared to ``reference``, an fp64 tensor on the CPU.
 
     ``bound`` has an error bound for each element. Raise ValueError if the shapes differ.
@@ -49,17 +52,17 @@ def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
     )
 
 
-def _require_same_shape(result: Any, reference: Any) -> None:
+def _require_same_shape(result: Tensor, reference: Tensor) -> None:
     if tuple(result.shape) != tuple(reference.shape):
         raise ValueError(f"shape {tuple(result.shape)} instead of {tuple(reference.shape)}")
 
 
-def _constant(tensor: Any) -> bool:
+def _constant(tensor: Tensor) -> bool:
     return bool(tensor.min() == tensor.max())
 
 
 #: (name, result, reference) for each result to compare.
-Compared = Iterable[tuple[str, Any, Any]]
+Compared = Iterable[tuple[str, "Tensor", "Tensor"]]
 
 
 def compare(context: CheckContext, computation: Computation) -> CheckResult:
@@ -130,7 +133,9 @@ def check_errors(
     return answer
 
 
-def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
+def bad_elements(
+    name: str, result: Tensor, reference: Tensor, bad: Tensor
+) -> tuple[dict[str, Any], list[str]]:
     """Describe the worst element of ``result`` in numbers and in lines of text.
 
     The mask ``bad`` marks incorrect elements. If any are marked, add their fraction and an error map.
@@ -143,14 +148,16 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
     difference = torch.nan_to_num((actual - reference).abs(), nan=math.inf)
     of_bad = torch.where(bad, difference, torch.full_like(difference, -1))
     place = int((of_bad if bool(bad.any()) else difference).argmax())
-    found, right = float(actual.flatten()[place]), float(reference.flatten()[place])
+    actually, right = float(actual.flatten()[place]), float(reference.flatten()[place])
     worst: dict[str, Any] = {"index": index_of(place, tuple(reference.shape)), "reference": right}
-    description = f"worst element of {name}, {worst['index']}: {found:.8g} instead of {right:.8g}"
-    if math.isfinite(found):
-        worst.update(result=found, ulps=abs(found - right) / ulp(right, str(result.dtype).rpartition(".")[2]))
+    description = f"worst element of {name}, {worst['index']}: {actually:.8g} instead of {right:.8g}"
+    if math.isfinite(actually):
+        worst.update(
+            result=actually, ulps=abs(actually - right) / ulp(right, str(result.dtype).rpartition(".")[2])
+        )
         description += f", {worst['ulps']:.3g} ulp"
     else:
-        worst["result"] = str(found)
+        worst["result"] = str(actually)
     if not bool(bad.any()):
         # No element has too large an error, but the mean error of all elements is too large.
         return {"worst": worst}, [description]
@@ -168,7 +175,7 @@ def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
     return index[::-1]
 
 
-def error_map(bad: Any, channel_dimension: int) -> list[str]:
+def error_map(bad: Tensor, channel_dimension: int) -> list[str]:
     """Draw the mask as a legend and at most 16 lines of text.
 
     Rows are channels, and columns are all other positions in memory order.

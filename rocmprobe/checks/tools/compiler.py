@@ -6,9 +6,12 @@ import contextlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 #: Messages for missing tools (e.g. a C compiler), keyed by a part of the message from Triton or Inductor.
 _NOTHING_TO_COMPILE_WITH = {
@@ -26,7 +29,7 @@ _NOTHING_TO_COMPILE_WITH = {
 class Compiler:
     """The compilers of this torch. A simulated machine uses a subclass that compiles nothing."""
 
-    def launch(self, source: Any, target: Any) -> None:
+    def launch(self, source: Tensor, target: Tensor) -> None:
         """Launch a Triton kernel that writes ``2 * source + 1`` to ``target``.
 
         Raise NotApplicable on a CPU, or if Triton or its C compiler is missing.
@@ -42,7 +45,7 @@ class Compiler:
         with _tools_missing(), torch.cuda.device(source.device):
             launch(source, target)
 
-    def compiled(self, net: Any) -> Any:
+    def compiled(self, net: nn.Module) -> nn.Module:
         """Return ``net`` under ``torch.compile``, which compiles during the first calls.
 
         Make the first calls inside of ``compiling``.
@@ -52,7 +55,8 @@ class Compiler:
         compile_: Any = getattr(torch, "compile", None)
         if compile_ is None:
             raise NotApplicable(f"torch {torch.__version__} has no torch.compile; 2.0 is the first")
-        return compile_(net, backend="inductor", dynamic=False)
+        compiled: nn.Module = compile_(net, backend="inductor", dynamic=False)
+        return compiled
 
     @contextmanager
     def compiling(self) -> Iterator[None]:

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from rocmprobe.model.numerics import LAYER_LIMITS, relative_error
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 #: Errors are divided by the largest value, but at least by UNIT or by TINY. UNIT is for layers whose
 #: gradients nearly cancel (batch norm, training).
@@ -18,7 +22,7 @@ TINY = 1e-30
 
 Shapes = Mapping[str, tuple[int, ...]]
 #: Tensors by name: operands or results.
-Named = dict[str, Any]
+Named = dict[str, "Tensor"]
 
 
 @dataclass(frozen=True)
@@ -38,17 +42,17 @@ class Computation:
     measures: tuple[Callable[..., float], ...]
     limits: Mapping[str, Mapping[str, float]]
     reference: Optional[Callable[..., Named]] = None
-    layout: Optional[Callable[[Any], Any]] = None
+    layout: Optional[Callable[[Tensor], Tensor]] = None
     bounds: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
-    def operands(self, dtype: Any, seed: int) -> Named:
+    def operands(self, dtype: torch.dtype, seed: int) -> Named:
         with one_thread():
             return self.draw(dtype=dtype, seed=seed)
 
-    def placed(self, operands: Named, device: str, dtype: Any) -> Named:
+    def placed(self, operands: Named, device: str, dtype: torch.dtype) -> Named:
         """Return the operands on the device, in the computation's memory format."""
-        moved = {name: each.to(device, dtype) for name, each in operands.items()}
-        return {name: self.layout(each) for name, each in moved.items()} if self.layout else moved
+        moved = {name: operand.to(device, dtype) for name, operand in operands.items()}
+        return {name: self.layout(operand) for name, operand in moved.items()} if self.layout else moved
 
     def expected(self, operands: Named) -> Named:
         return (self.reference or self.call)(**operands)
@@ -95,17 +99,17 @@ def seed_of(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def uniform(shapes: Shapes, dtype: Any, seed: int, least: float = -1, width: float = 2) -> Named:
+def uniform(shapes: Shapes, dtype: torch.dtype, seed: int, least: float = -1, width: float = 2) -> Named:
     """Draw numbers between ``least`` and ``least + width``, rounded to ``dtype``, as fp64 on the CPU."""
     import torch
 
     rng, drawn = torch.Generator().manual_seed(seed), {}
     for name, shape in shapes.items():
         drawn[name] = torch.rand(shape, generator=rng, dtype=torch.float64) * width + least
-    return {name: each.to(dtype).double() for name, each in drawn.items()}
+    return {name: values.to(dtype).double() for name, values in drawn.items()}
 
 
-def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
+def small_integers(shapes: Shapes, dtype: torch.dtype, seed: int) -> Named:
     """Draw integers from -8 to 8, as fp64 on the CPU. ``dtype`` is ignored."""
     import torch
 
@@ -113,7 +117,9 @@ def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
     return {name: torch.randint(-8, 9, shape, generator=rng).double() for name, shape in shapes.items()}
 
 
-def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
+def integers(
+    shapes: Shapes, dtype: torch.dtype, seed: int, largest: int, density: Mapping[str, float]
+) -> Named:
     """Draw integers of magnitude 1 to ``largest``, as fp64 on the CPU. ``dtype`` is ignored.
 
     ``density`` maps an operand's name to the fraction of nonzero elements, by default 1.
@@ -127,9 +133,16 @@ def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mappi
 
 
 def cancelling(
-    shapes: Shapes, dtype: Any, seed: int, base: int, largest: int, density: float,
-    zero_sum: str, along: list[int], groups: int = 1,
-) -> Named:  # fmt: skip
+    shapes: Shapes,
+    dtype: torch.dtype,
+    seed: int,
+    base: int,
+    largest: int,
+    density: float,
+    zero_sum: str,
+    along: list[int],
+    groups: int = 1,
+) -> Named:
     """Draw integers with large products and small sums, as fp64 on the CPU.
 
     The operand ``zero_sum`` (e.g. "weight") sums to zero along the dimensions ``along``. Dimension 0 of the
@@ -150,7 +163,7 @@ def cancelling(
     return drawn
 
 
-def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
+def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: torch.Generator) -> Tensor:
     """Draw integers of magnitude 1 to ``largest`` in fp64, with a fraction ``1 - density`` set to zero."""
     import torch
 
@@ -159,25 +172,25 @@ def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generato
     return values if density >= 1 else values * (torch.rand(shape, generator=generator) < density)
 
 
-def channels_last(tensor: Any) -> Any:
+def channels_last(tensor: Tensor) -> Tensor:
     """Return a 4-d tensor in channels-last format, and any other tensor unchanged."""
     import torch
 
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def with_gaps(tensor: Any) -> Any:
+def with_gaps(tensor: Tensor) -> Tensor:
     """Return the tensor with gaps of NaN between its elements, and a 1-d tensor unchanged."""
     import torch
 
     return tensor if tensor.dim() == 1 else torch.stack((tensor, tensor * float("nan")), -1)[..., 0]
 
 
-def leaf(tensor: Any) -> Any:
+def leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_()
 
 
-def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
+def with_gradients(output: Tensor, leaves: Mapping[str, Tensor], grad: Tensor) -> Named:
     """Return ``output`` and the gradients of ``leaves`` by name, for the output's gradient ``grad``."""
     import torch
 
@@ -186,26 +199,26 @@ def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
     return {"output": output.detach(), **named}
 
 
-def max_error(result: Any, reference: Any, least: float) -> float:
+def max_error(result: Tensor, reference: Tensor, least: float) -> float:
     """Return the largest error, divided by the reference's largest value (at least ``least``)."""
     error = (result.cpu().double() - reference).abs().max()
     return float(error / max(float(reference.abs().max()), least))
 
 
-def max_ratio(result: Any, reference: Any) -> float:
+def max_ratio(result: Tensor, reference: Tensor) -> float:
     """Return the largest error, divided by the reference's largest value."""
     error = (result.cpu().double() - reference).abs().max()
     return relative_error(float(error), float(reference.abs().max()))
 
 
-def rms_range(result: Any, reference: Any) -> float:
+def rms_range(result: Tensor, reference: Tensor) -> float:
     """Return the RMS error, divided by the largest absolute value in result and reference."""
     actual = result.cpu().double()
     error = (actual - reference).square().mean().sqrt()
     return relative_error(float(error), float(max(actual.abs().max(), reference.abs().max())))
 
 
-def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
+def rounding(sums: Tensor, reference: Tensor, of_sums: float, of_reference: float, least: float) -> Tensor:
     """Return the largest error that rounding can cause in each element.
 
     ``sums`` are the results for the operands' absolute values. The last three arguments come from
@@ -214,12 +227,12 @@ def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, lea
     return of_sums * sums + of_reference * reference.abs() + least
 
 
-def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
+def bound_ratio(result: Tensor, reference: Tensor, bound: Tensor) -> float:
     """Return the largest ratio of an element's error to ``bound``."""
     return float(((result.cpu().double() - reference).abs() / bound).max())
 
 
-def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
+def differing(result: Tensor, reference: Tensor, nearest: bool = False) -> Tensor:
     """Return a mask of the elements that differ from ``reference`` (fp64 on the CPU).
 
     With ``nearest``, elements are rounded to integers first. Elements whose reference is not exact in the
@@ -229,6 +242,6 @@ def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)
 
 
-def unequal(result: Any, reference: Any, nearest: bool = False) -> int:
+def unequal(result: Tensor, reference: Tensor, nearest: bool = False) -> int:
     """Count the elements that ``differing`` marks."""
     return int(differing(result, reference, nearest).sum())

@@ -7,12 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar, Union
 
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.computation import seed_of
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 from rocmprobe.model.problems import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -93,7 +98,7 @@ class CheckContext:
       device before and after the block.
     """
 
-    dtype: Any
+    dtype: torch.dtype
     device: str
     backend: TestedLibrary
     problem: Optional[Problem]
@@ -140,7 +145,7 @@ class CheckContext:
                 raise NotApplicable(f"this torch lacks this kernel on a CPU: {error}") from error
             raise DeviceFailure from error
 
-    def placed(self, move: Callable[[], Any]) -> Any:
+    def placed(self, move: Callable[[], _T]) -> _T:
         """Call ``move``, which moves tensors to the device, and return the result.
 
         Raise DeviceFailure if ``move`` fails.
@@ -151,7 +156,7 @@ class CheckContext:
         self.report_phase("prepare")
         return result
 
-    def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
+    def first_call(self, call: Callable[[], _T]) -> tuple[_T, float]:
         """Run ``call`` for the first time, and return (result, seconds)."""
         self.report_phase("first-call")
         started = self.clock()
@@ -161,7 +166,7 @@ class CheckContext:
         self.report_phase("steady")
         return result, seconds
 
-    def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
+    def steady_call(self, call: Callable[[], _T]) -> tuple[_T, float]:
         """Run ``call`` once more, and return (result, seconds)."""
         self.report_phase("steady")
         started = self.clock()

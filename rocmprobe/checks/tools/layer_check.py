@@ -21,7 +21,7 @@ def layer_check(
     least: float = UNIT,
     limits: Mapping[str, float] = LAYER_LIMITS,
     in_template: bool = False,
-    **declared: Any,
+    **declared: Any,  # fields of Check
 ) -> Check:
     """Return a check that compares a layer or operator to fp64 on the CPU.
 

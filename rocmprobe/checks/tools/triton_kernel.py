@@ -1,8 +1,11 @@
 """Triton kernel. Import this module only if Triton is installed."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import triton
+
+if TYPE_CHECKING:
+    from torch import Tensor
 import triton.language as tl
 
 _BLOCK = 256
@@ -16,7 +19,7 @@ def _twice_and_one(source, target, count, block: tl.constexpr):  # type: ignore[
     tl.store(target + place, value * 2 + 1, mask=inside)
 
 
-def launch(source: Any, target: Any) -> None:
+def launch(source: Tensor, target: Tensor) -> None:
     """Write ``2 * source + 1`` to ``target``.
 
     The tensors must be contiguous and have the same size and dtype.

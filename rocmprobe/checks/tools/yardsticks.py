@@ -12,12 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rocmprobe.checks.tools.computation import Named
 from rocmprobe.checks.tools.context import CheckContext
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.tensors import Tensors
 from rocmprobe.model.problems import Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: Maximum seconds of one run. A slower yardstick is skipped, because it would take most of the check's time.
 LONGEST_RUN = 0.5
@@ -50,7 +54,7 @@ class Yardstick:
     ``unit`` is "flops", "bytes" (read and written), or "" if the amount is not used.
     """
 
-    call: Callable[[], Any]
+    call: Callable[[], object]
     amount: float = 0.0
     unit: str = ""
 
@@ -122,7 +126,7 @@ def _least_copy_seconds(context: CheckContext, size: int) -> float:
     return _shortest(context, lambda: target.copy_(source))
 
 
-def _shortest(context: CheckContext, call: Callable[[], Any]) -> float:
+def _shortest(context: CheckContext, call: Callable[[], object]) -> float:
     """Run ``call`` a few times, and return the seconds of the fastest run."""
     taken = []
     for _ in range(4):
@@ -159,7 +163,7 @@ def has_naive(problem: Problem) -> bool:
     return problem.rank == 2 and not problem.transposed
 
 
-def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
+def run_naive(problem: Problem, direction: str, tensors: Tensors) -> Named:
     """Compute one direction of a convolution by naive im2col, without the gradient of the bias.
 
     Results have the same names and shapes as the results of ``tools.tensors.run``.
@@ -170,7 +174,7 @@ def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, A
     batch, groups = problem.batch, problem.groups
     filters = tensors.weight.reshape(groups, problem.out_channels // groups, -1)
 
-    def columns() -> Any:
+    def columns() -> Tensor:
         unfolded = F.unfold(tensors.input, *window)
         return unfolded.view(batch, groups, -1, unfolded.shape[-1])
 

@@ -1,0 +1,72 @@
+"""State of a run, which the records of its journal update."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Optional
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.knowledge.solvers import DerivedSetting
+from rocmprobe.model.baseline import Baseline
+from rocmprobe.model.results import Outcome, Trial
+
+
+@dataclass
+class Running:
+    """A case that runs since ``begun``.
+
+    ``phase`` is the phase in which the case waits. The wait began at ``since``, a monotonic time. ``limit``
+    is its timeout in seconds, or 0. ``needs_device`` is True while another run uses the device.
+    """
+
+    case: Case
+    begun: float
+    phase: str = ""
+    since: float = field(default_factory=time.monotonic, compare=False)
+    limit: float = 0.0
+    needs_device: bool = False
+
+    def wait(self, phase: str, left: Optional[float]) -> None:
+        """Begin or end a wait, as the record ``Waiting`` says."""
+        self.phase, self.since, self.limit = phase, time.monotonic(), left or 0.0
+        self.needs_device = left is None
+        if phase == "device":
+            # Do not count the wait for a device as time of the case.
+            self.begun = time.time()
+
+
+@dataclass
+class RunState:
+    """The state of a run according to its journal.
+
+    ``questions`` are the started cases, keyed by id. ``seconds`` are the durations of finished cases.
+    ``derived`` is keyed by device and setting. ``current`` are the cases planned since the run began or was
+    last resumed. ``answer`` is the recommendation after the ladder.
+    """
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    questions: dict[str, Case] = field(default_factory=dict)
+    running: dict[str, Running] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    wedged: set[str] = field(default_factory=set)
+    derived: dict[tuple[str, str], DerivedSetting] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+    planned: set[str] = field(default_factory=set)
+    current: set[str] = field(default_factory=set)
+    baseline: Optional[Baseline] = None
+    finished: Optional[str] = None
+    boot: str = ""
+    answer: str = ""
+
+    def start(self, case: Case, at: float) -> None:
+        """Add a case that starts at ``at``."""
+        self.questions[case.id] = case
+        self.running[case.id] = Running(case, at)
+
+    def settle(self, outcome: Outcome, at: float) -> None:
+        """Add an outcome that arrives at ``at``."""
+        self.outcomes[outcome.id] = outcome
+        running = self.running.pop(outcome.id, None)
+        if running:
+            self.seconds[outcome.id] = at - running.begun
