@@ -27,6 +27,7 @@ from rocmprobe.simulate.machines import (
 )
 
 WINOGRAD_OFF = {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
+GEMM_UNSET = {"MIOPEN_DEBUG_CONV_GEMM": False}
 PROBLEM = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
 SETTINGS = {setting.name for setting, _, _ in all_settings()}
 
@@ -96,6 +97,10 @@ class TestMatching:
             ({"problem": "^conv2d-fp16"}, True),
             ({"problem": "-f1x1|-g\\d+"}, False),
             ({"unless": WINOGRAD_OFF}, True),
+            ({"unless": GEMM_UNSET}, False),
+            ({"when": GEMM_UNSET}, True),
+            ({"when": WINOGRAD_OFF}, False),
+            ({"when": {"MIOPEN_DEBUG_CONV_WINOGRAD": ".*"}}, False),
             ({"dtypes": ("float16",), "directions": ("bwd-data",)}, False),
         ],
     )
@@ -108,6 +113,17 @@ class TestMatching:
         fault = Fault("miopen", "raise", unless=WINOGRAD_OFF)
         assert not fault.matches("default", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
+
+        # An empty value is a value, and a pattern must match the whole of it.
+        set_ = {"MIOPEN_DEBUG_CONV_GEMM": "", "MIOPEN_FIND_MODE": "30"}
+        assert Fault("miopen", "raise", unless=GEMM_UNSET).matches("default", PROBLEM, "float16", "fwd", set_)
+        for pattern, strikes in (("3", False), ("3.", True), ("1|30", True), ("", False)):
+            fault = Fault("miopen", "raise", when={"MIOPEN_FIND_MODE": pattern})
+            assert fault.matches("default", PROBLEM, "float16", "fwd", set_) == strikes
+        # All variables of ``when`` must match, and any of ``unless`` prevents the fault.
+        both = {"MIOPEN_FIND_MODE": "30", **WINOGRAD_OFF}
+        assert not Fault("miopen", "raise", when=both).matches("default", PROBLEM, "float16", "fwd", set_)
+        assert not Fault("miopen", "raise", unless=both).matches("default", PROBLEM, "float16", "fwd", set_)
 
         # The machine with broken fp16.
         machine = load_machine(named_machine("rdna1-fp16-broken"))
@@ -181,6 +197,12 @@ class TestBadFiles:
             (FAULT + "operator = '('", "regular expression"),
             (FAULT + "operator = 3", "operator"),
             (FAULT + "unless = { MIOPEN_FIND_MODE = 1 }", "unless"),
+            (FAULT + "unless = { MIOPEN_FIND_MODE = true }", "or false"),
+            (FAULT + "unless = { MIOPEN_FIND_MODE = '(' }", "regular expression"),
+            (FAULT + "when = { MIOPEN_FIND_MODE = '(' }", "regular expression"),
+            (FAULT + "when = 'MIOPEN_FIND_MODE'", "when"),
+            (FAULT + "unless_torch = '('", "regular expression"),
+            (FAULT + "unless_torch = 2.1", "unless_torch"),
             (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
             (FAULT + "phase = 'lunch'", "lunch"),
             (FAULT.replace("raise", "wrong") + "phase = 'teardown'", "teardown"),
@@ -202,6 +224,15 @@ class TestBadFiles:
         path = tmp_path / "machine.toml"
         path.write_text(text)
         assert named in self.refused(path)
+
+
+@every_row(("version", "strikes"), [("2.4.0+rocm6.1", True), ("2.10.0+rocm7.0", False), ("2.1", True)])
+def test_a_wheel_that_cures_a_fault(tmp_path, version, strikes):
+    path = tmp_path / "machine.toml"
+    facts = f'[facts]\n"torch.version" = "{version}"\n'
+    path.write_text(HEAD + facts + FAULT[len(HEAD) :] + "unless_torch = '2\\.1[0-9]\\..*'\n")
+    gpu = SimulatedGpu(load_machine(str(path)), "default", "cuda:0", 2)
+    assert bool(list(gpu.faults_of("miopen"))) == strikes
 
 
 def test_its_own_choice_of_solvers(tmp_path):

@@ -166,8 +166,9 @@ class Conversation:
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else setup.backend(case).trace_variables
         kernels = kernels_folder(self._folder, case, setting)
-        environ = environment(setting, folder, kernels, trace, os.environ)
         simulated = setup.simulated
+        user = simulated.environment(os.environ) if simulated else os.environ
+        environ = environment(setting, folder, kernels, trace, user)
         if simulated:
             # Do not store the speed of this machine's CPU as the speed of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"

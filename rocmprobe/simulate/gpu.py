@@ -53,6 +53,7 @@ class SimulatedGpu(SimulatedCpu):
         self.name = name
         #: True while a convolution is inside the library that replaces MIOpen.
         self.in_miopen = False
+        self._faults = tuple(filter(machine.has_fault, machine.faults))
         self._setting = setting
         self._events = events
         self._phase = "import"
@@ -68,7 +69,7 @@ class SimulatedGpu(SimulatedCpu):
         if case is None:
             return
         direction = case.direction or ""
-        for fault in self.machine.faults:
+        for fault in self._faults:
             applies = fault.phase == phase and self.matches(fault, case.problem or "", case.dtype, direction)
             if applies and self.happens(fault):
                 self.inject(fault, (direction,))
@@ -108,7 +109,7 @@ class SimulatedGpu(SimulatedCpu):
 
     def faults_of(self, *libraries: str) -> Iterator[Fault]:
         """Yield the faults that can happen in a call of ``libraries`` in the current phase."""
-        for fault in self.machine.faults:
+        for fault in self._faults:
             in_phase = fault.phase == "first-call" or fault.phase == "steady" == self._phase
             if in_phase and fault.library in libraries and self._steady_calls >= fault.after:
                 yield fault

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rocmprobe.knowledge.solvers import by_name, in_play
 from rocmprobe.knowledge.visible_devices import visible
@@ -52,7 +52,10 @@ class Fault:
     - ``problem``: regular expression for a problem
     - ``operator``: regular expression for names of PyTorch's operators. For the library ``miopen``, ""
       means convolution. For the library ``triton``, this is an item of ``COMPILED``
-    - ``unless``: values of environment variables with which the fault does not happen
+    - ``when``: environment variables with which alone the fault happens. A text is a regular expression for
+      the whole value, and False stands for a variable that is not set
+    - ``unless``: environment variables, as in ``when``, any of which prevents the fault
+    - ``unless_torch``: regular expression for versions of torch that do not have the fault
     - ``solver``: the fault happens whenever MIOpen tries one of these solvers
     - ``chance``: probability of the fault
     - ``poisons``: the fault makes the device context unusable
@@ -67,7 +70,9 @@ class Fault:
     directions: tuple[str, ...] = ()
     problem: str = ""
     operator: str = ""
-    unless: Mapping[str, str] = field(default_factory=dict)
+    when: Mapping[str, Union[str, bool]] = field(default_factory=dict)
+    unless: Mapping[str, Union[str, bool]] = field(default_factory=dict)
+    unless_torch: str = ""
     message: str = ""
     signal: str = "SIGSEGV"
     stderr: Mapping[str, str] = field(default_factory=dict)
@@ -92,8 +97,16 @@ class Fault:
             and (not self.dtypes or dtype in self.dtypes)
             and (not self.directions or direction in self.directions)
             and re.search(self.problem, problem) is not None
-            and not any(environ.get(name) == value for name, value in self.unless.items())
+            and all(_has_value(environ, name, value) for name, value in self.when.items())
+            and not any(_has_value(environ, name, value) for name, value in self.unless.items())
         )
+
+
+def _has_value(environ: Mapping[str, str], name: str, value: Union[str, bool]) -> bool:
+    """Return True if a variable matches the regular expression ``value``, or is not set if that is False."""
+    if isinstance(value, bool):
+        return name not in environ
+    return name in environ and re.fullmatch(value, environ[name]) is not None
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,15 @@ class SimulatedMachine:
     fresh: bool = False
     solvers: tuple[str, ...] = ()
     telemetry: tuple[DeviceTelemetry, ...] = ()
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return ``environ`` with the variables of this machine's owner."""
+        return {**environ, **{name: str(fact.value) for name, fact in self.machine.variables.items()}}
+
+    def has_fault(self, fault: Fault) -> bool:
+        """Return True unless the machine's version of torch cures ``fault``."""
+        version = str(self.machine.value("torch.version") or "")
+        return not fault.unless_torch or re.fullmatch(fault.unless_torch, version) is None
 
     def _gpu(self, device: str) -> Optional[Gpu]:
         gpus, number = visible(self.machine), int(device.partition(":")[2] or 0)
@@ -240,8 +262,9 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         if type(value) not in _FAULT_TYPES.get(name, (str,)):
             raise ValueError(f"fault: {name} = {value!r} has the wrong type")
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if not all(isinstance(item, str) for item in inner):
-            raise ValueError(f"fault: {name} must contain text only")
+        unset = name in ("when", "unless")
+        if not all(isinstance(item, str) or (unset and item is False) for item in inner):
+            raise ValueError(f"fault: {name} must contain text only{', or false' if unset else ''}")
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
     }
@@ -274,7 +297,14 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError("fault: 'bit' must be from 0 to 31, and 'after' must not be negative")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
-    for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
+    patterns = [
+        ("problem", fault.problem), ("operator", fault.operator), ("unless_torch", fault.unless_torch),
+        *(("when", value) for value in fault.when.values()),
+        *(("unless", value) for value in fault.unless.values()),
+    ]  # fmt: skip
+    for what, pattern in patterns:
+        if isinstance(pattern, bool):
+            continue
         try:
             re.compile(pattern)
         except re.error as error:
@@ -285,7 +315,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 #: TOML types of a fault's fields. Fields that are not listed are texts.
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
-    "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
+    "when": (dict,), "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
     "seconds": (int, float), "after": (int,), "bit": (int,),
 }  # fmt: skip
 

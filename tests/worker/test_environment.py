@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import SMALL, Run, run
+from runs import SMALL, Run, machine_file, run
 
 import rocmprobe
 from rocmprobe.checks.tools.case import Case
@@ -90,6 +90,24 @@ def test_as_found_keeps_them(tmp_path: Path) -> None:
     seen = seen_by_a_child(tmp_path, as_found, spawn=True)
     assert {name: seen[name] for name in seen if name in JUNK} == {
         name: JUNK[name] for name in JUNK if name in seen
+    }
+
+
+def test_a_simulated_owner_s_variables_reach_a_child_as_a_real_owner_s_do(tmp_path: Path) -> None:
+    dropped = {"library": "miopen", "effect": "raise", "when": {"MIOPEN_FIND_ENFORCE": "3|4"}}
+    # All settings keep this variable, and the value of the machine replaces the value of this process.
+    kept = {"library": "rocblas", "effect": "raise", "when": {"HSA_ENABLE_SDMA": "0"}}
+    machine = machine_file(tmp_path / "machine.toml", dropped, kept)
+    with machine.open("a") as stream:
+        stream.write('[variables]\nMIOPEN_FIND_ENFORCE = "3"\nHSA_ENABLE_SDMA = "0"\n')
+    told = run(
+        tmp_path / "out", "--simulate", machine, *SMALL[:2], "--settings", "as-found,vendor-off", *SMALL[4:],
+        env={"HSA_ENABLE_SDMA": "1"},
+    )  # fmt: skip
+    assert {name: told.of(name).state for name in ("as-found", "default", "vendor-off")} == {
+        "as-found": "error",
+        "default": "pass",
+        "vendor-off": "error",
     }
 
 
