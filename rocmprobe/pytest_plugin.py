@@ -318,7 +318,11 @@ def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterat
     def item(case: Case) -> pytest.Item:
         return waiting.pop(case.id, None) or CaseItem.from_parent(session, name=case.id, case=case)
 
+    answered = False
     while case := own.climb():
+        if own.answerable and not answered:
+            answered = True
+            _write_first_answer(config)
         yield item(case)
     _write_first_answer(config)
     added = in_order(tuple(own.cases_of_stacks(config.stash[_REQUESTS])))
@@ -362,7 +366,7 @@ def _ended_when_full(config: pytest.Config) -> Iterator[None]:
 
 
 def _write_first_answer(config: pytest.Config) -> None:
-    """Write a first report and record its recommendation, for the progress output."""
+    """Write the first report and record its recommendation, for the progress output."""
     from rocmprobe.report.write import write_report
 
     journal = config.stash[_JOURNAL]

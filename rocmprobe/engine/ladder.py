@@ -117,8 +117,10 @@ class Ladder:
         self._target = target
         self._find = find
         self._rows = {row.name: row for row in setup.settings[target.device]}
-        #: The cases that a cure had to mend.
         self._failed: list[Case] = []
+        self._base: Stack = (DEFAULT,)
+        #: True if there are enough outcomes to recommend a configuration, if not yet the best one.
+        self.answerable = False
         #: The result, or None while the search needs more outcomes.
         self.climbed: Optional[Climbed] = None
 
@@ -147,10 +149,11 @@ class Ladder:
 
     def _search(self) -> Climbed:
         base = stack = self._own_environment() or (DEFAULT,)
+        self._base = base
         self._failed = []
         if stack == (DEFAULT,):
             below, whole = self._climbed(_BELOW_CONVOLUTION, "float32", stack)
-            base = stack = below
+            base = stack = self._base = below
             if whole:
                 stack, whole = self._climbed(_FROM_CONVOLUTION, "float32", stack)
             if whole:
@@ -162,11 +165,16 @@ class Ladder:
         for dtype, whole_stack in stacks.items():
             for rung in _FROM_CONVOLUTION if len(whole_stack) > 1 else ():
                 self._first_failure(rung, dtype, whole_stack)
+        self._alternatives(base)
+        return Climbed(stacks, base)
+
+    def _alternatives(self, base: Stack) -> None:
+        """Test convolution and training without MIOpen's convolution."""
         for name in ALTERNATIVES:
-            if name in self._rows and name not in stack and self._can_join(base, name):
+            if name in self._rows and name not in base and self._can_join(base, name):
                 for rung in (_RUNG["conv"], _RUNG["train"]):
                     self._first_failure(rung, "float32", _joined(base, name))
-        return Climbed(stacks, base)
+        self.answerable = True
 
     def _own_environment(self) -> Optional[Stack]:
         """Return the stack "as-found" if every rung works in the user's own environment.
@@ -209,6 +217,9 @@ class Ladder:
                     return self._mended(rung, dtype, lower)
         if outcome is not None and outcome.state == "flaky":
             failing = replace(failing, repeats=REPEATS)
+        if outcome is not None and outcome.state == "hang" and rung in _FROM_CONVOLUTION:
+            # Each trial of a cure can hang, too, so first find out what works in seconds.
+            self._alternatives(self._base)
         cured = self._cured(rung, dtype, stack, failing)
         if cured is not None:
             self._failed.append(failing)

@@ -28,6 +28,8 @@ from rocmprobe.model.results import (
 
 #: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
 _SWEEP_PATIENCE = 3
+#: After convolution hung under so many settings, only settings that are recommended run more convolutions.
+_HUNG_SETTINGS = 3
 
 
 class Session:
@@ -57,6 +59,11 @@ class Session:
                     self.plan((case,))
                 return case
         return None
+
+    @property
+    def answerable(self) -> bool:
+        """True if the ladders have enough outcomes to recommend a configuration."""
+        return all(ladder.answerable or ladder.climbed for ladder in self.ladders.values())
 
     def cases_of_stacks(self, requests: Sequence[Request]) -> Iterator[Case]:
         """Yield the cases of ``requests`` under the stacks that the ladders found.
@@ -91,6 +98,9 @@ class Session:
         setting = self.setup.setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
+        if self._hung_settings(case):
+            message = f"convolution hung under {_HUNG_SETTINGS} settings; the other settings did not run"
+            return self._blocked(case, message, "many-hangs")
         limits = (
             ("hang", self.setup.budgets.hangs, "many-hangs"),
             ("crash", self.setup.budgets.crashes, "many-crashes"),
@@ -134,6 +144,21 @@ class Session:
         if case.direct or setting.device == "cpu" or set(base) <= members or base == (AS_FOUND,):
             return None
         return f"this machine needs {'+'.join(base)}, so the test runs with it"
+
+    def _hung_settings(self, case: Case) -> bool:
+        """Return True if ``case`` would be one more convolution in a library in which many settings hung."""
+        ladder, setting = self.ladders.get(case.device), self.setup.setting(case)
+        outside = setting.bypass or not setting.vendor_library or setting.device == "cpu"
+        if ladder is None or ladder.climbed is None or outside or case.rung != "conv":
+            return False
+        if any(setting.name == "+".join(stack) for stack in ladder.climbed.stacks.values()):
+            return False
+        hung = {
+            outcome.setting
+            for outcome in self.journal.state.outcomes.values()
+            if outcome.state == "hang" and outcome.device == case.device and outcome.rung == "conv"
+        }
+        return len(hung) >= _HUNG_SETTINGS
 
     def _hanging_solvers(self, case: Case) -> bool:
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
