@@ -21,6 +21,8 @@ from rocmprobe.model.results import (
 TRAINING = ("training-step", "batch-norm")
 #: Checks of what every program needs, below convolution.
 BELOW_CONVOLUTION = ("copy", "repeated", "elementwise", "gemm", "matmul", "reductions")
+#: Checks of layers that most programs lack. They rank settings, but rule none out.
+OTHER_LAYERS = ("rnn", "lstm", "gru", "attention", "data-loader")
 #: Checks that run under few settings. Their outcomes are also valid for similar settings.
 UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 #: Name of the setting with the user's own environment. A finding has the same id: its tests fail in the

@@ -8,6 +8,7 @@ from functools import cached_property
 from rocmprobe.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.judge.assessment import (
     BELOW_CONVOLUTION,
+    OTHER_LAYERS,
     TRAINING,
     UNDER_FEW_SETTINGS,
     Assessment,
@@ -124,6 +125,20 @@ class Evidence:
         """Return the training assessments of the settings with the verdict "vendor-off" or "bypass"."""
         found = self.assessments(dtype, "training")
         return [each for each in found if each.setting.verdict in ("vendor-off", "bypass")]
+
+    def broken_layers(self, setting: Setting, dtype: str) -> int:
+        """Count the failed checks of layers other than convolution in ``dtype``, e.g. LSTM and attention.
+
+        If a check did not run under ``setting``, count its failure under a setting that runs the same code.
+        """
+        own, alike = self.under[setting.name], self.under.get(representative(setting), ())
+        checks = {outcome.check for outcome in own}
+        outcomes = [*own, *(outcome for outcome in alike if outcome.check not in checks)]
+        return sum(
+            outcome.fails and outcome.dtype == dtype and outcome.device == self.device
+            for outcome in outcomes
+            if outcome.check in OTHER_LAYERS
+        )
 
     def _counted(self, setting: str, dtype: str, purpose: str) -> tuple[Outcome, ...]:
         return tuple(

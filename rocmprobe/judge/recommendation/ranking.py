@@ -8,7 +8,7 @@ from rocmprobe.judge.assessment import Assessment, owed_to_the_user
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.speed import Speed, speed
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.model.results import VERDICTS
+from rocmprobe.model.results import NATIVE, VERDICTS
 
 #: A larger change is recommended instead of a smaller one only if it is faster by more than this factor. The
 #: factor compares the best times (p10) of the smaller change to the worst times (p90) of the larger one.
@@ -22,7 +22,7 @@ def ranked(run: Evidence, dtype: str, purpose: str) -> list[Assessment]:
     right = [each for each in found if each.right]
     if not right:
         return found
-    order = {each.setting.name: _reservations(each, right) for each in right}
+    order = {each.setting.name: _reservations(run, each, right, dtype) for each in right}
     candidates = [each for each in right if order[each.setting.name] == min(order.values())]
     measured = speed(run, [each.setting for each in candidates], dtype, purpose)
     # Times of a simulation are not from the GPU. A partial run can lack the times that would decide.
@@ -35,13 +35,19 @@ def ranked(run: Evidence, dtype: str, purpose: str) -> list[Assessment]:
     return [best, *(each for each in right if each is not best), *(each for each in found if not each.right)]
 
 
-def _reservations(each: Assessment, right: Sequence[Assessment]) -> tuple[bool, ...]:
+def _reservations(
+    run: Evidence, each: Assessment, right: Sequence[Assessment], dtype: str
+) -> tuple[bool, bool, int, bool, bool]:
     """Return a sort key: settings with a reservation rank after those without it, whatever their speed."""
     setting = each.setting
+    native = [other.setting for other in right if other.setting.verdict in NATIVE]
+    fewest = min((run.broken_layers(other, dtype) for other in native), default=0)
     return (
         owed_to_the_user(each, right),
         # Users with a GPU want to use it.
         setting.verdict == "cpu",
+        # To keep convolution in the library is worth a switch for another layer.
+        max(0, run.broken_layers(setting, dtype) - fewest),
         # Kernels for another ISA can have faults that no case shows.
         OVERRIDE in setting.env,
         not (each.stable or setting.unchanged),
