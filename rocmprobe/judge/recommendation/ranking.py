@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rocmprobe.judge.assessment import Assessment, owed_to_the_user
@@ -41,7 +42,7 @@ def _reservations(
     """Return a sort key: settings with a reservation rank after those without it, whatever their speed."""
     setting = each.setting
     native = [other.setting for other in right if other.setting.verdict in NATIVE]
-    fewest = min((run.broken_layers(other, dtype) for other in native), default=0)
+    fewest = min((run.broken_layers(other, dtype) for other in native), default=sys.maxsize)
     return (
         owed_to_the_user(each, right),
         # Users with a GPU want to use it.
