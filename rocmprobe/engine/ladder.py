@@ -33,8 +33,8 @@ FAMILIES = (
 )
 #: Settings without MIOpen's convolution, which the first answer compares to the stack.
 ALTERNATIVES = ("vendor-off", "bypass")
-#: Number of repetitions of a case that passed when it was repeated. A failure that happens in one of 20 tries
-#: is missed by 100 tries with a probability of 0.6 %.
+#: Number of repetitions of a case that fails now and then. 100 tries miss a failure that happens in one of 20
+#: with a probability of 0.6 %.
 REPEATS = 100
 
 
@@ -42,12 +42,15 @@ REPEATS = 100
 class Rung:
     """A step of the ladder.
 
-    ``carries`` is True if no rung above can work if this one fails.
+    - ``carries``: True if no rung above can work if this one fails
+    - ``repeats``: number of repetitions of a failed case under a cure. 10 tries miss a failure that happens
+      in one of 3 with a probability of 2 %
     """
 
     name: str
     requests: tuple[Request, ...]
     carries: bool = True
+    repeats: int = 10
 
 
 RUNGS = (
@@ -64,10 +67,9 @@ RUNGS = (
         "rnn", tuple(Request(name, dtypes=("float32", "float16")) for name in ("rnn", "lstm", "gru")), False
     ),
     Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False),
-    Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1]))),
+    Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3),
 )
 _RUNG = {rung.name: rung for rung in RUNGS}
-_LOWEST = "copy"
 _BELOW_CONVOLUTION = RUNGS[: RUNGS.index(_RUNG["conv"])]
 _FROM_CONVOLUTION = RUNGS[RUNGS.index(_RUNG["conv"]) :]
 
@@ -118,7 +120,6 @@ class Ladder:
         self._find = find
         self._rows = {row.name: row for row in setup.settings[target.device]}
         self._failed: list[Case] = []
-        self._base: Stack = (DEFAULT,)
         #: True if there are enough outcomes to recommend a configuration, if not yet the best one.
         self.answerable = False
         #: The result, or None while the search needs more outcomes.
@@ -148,14 +149,10 @@ class Ladder:
         )
 
     def _search(self) -> Climbed:
-        base = stack = self._own_environment() or (DEFAULT,)
-        self._base = base
+        stack = self._own_environment() or (DEFAULT,)
         self._failed = []
         if stack == (DEFAULT,):
-            below, whole = self._climbed(_BELOW_CONVOLUTION, "float32", stack)
-            base = stack = self._base = below
-            if whole:
-                stack, whole = self._climbed(_FROM_CONVOLUTION, "float32", stack)
+            stack, whole = self._climbed(RUNGS, "float32", stack)
             if whole:
                 stack = self._minimal(stack)
         stacks = {"float32": stack}
@@ -165,11 +162,17 @@ class Ladder:
         for dtype, whole_stack in stacks.items():
             for rung in _FROM_CONVOLUTION if len(whole_stack) > 1 else ():
                 self._first_failure(rung, dtype, whole_stack)
-        self._alternatives(base)
-        return Climbed(stacks, base)
+        self._alternatives(stack)
+        return Climbed(stacks, self._base(stack))
 
-    def _alternatives(self, base: Stack) -> None:
+    def _base(self, stack: Stack) -> Stack:
+        """Return the members of ``stack`` that cure rungs below convolution."""
+        below = {rung.name for rung in _BELOW_CONVOLUTION}
+        return tuple(name for name in stack if below.intersection(self._rows[name].cures)) or (DEFAULT,)
+
+    def _alternatives(self, stack: Stack) -> None:
         """Test convolution and training without MIOpen's convolution."""
+        base = self._base(stack)
         for name in ALTERNATIVES:
             if name in self._rows and name not in base and self._can_join(base, name):
                 for rung in (_RUNG["conv"], _RUNG["train"]):
@@ -207,31 +210,31 @@ class Ladder:
         failing = self._first_failure(rung, dtype, stack)
         if failing is None:
             return stack
-        outcome = self._outcome(failing, stack)
-        if outcome is not None and outcome.state == "flaky" and rung.name != _LOWEST:
-            # A failure now and then belongs to the lowest layer that has it.
-            lowest = self._repeated(stack)
-            if lowest is not None:
-                lower = self._cured(_RUNG[_LOWEST], "float32", stack, lowest)
-                if lower is not None:
-                    return self._mended(rung, dtype, lower)
-        if outcome is not None and outcome.state == "flaky":
-            failing = replace(failing, repeats=REPEATS)
-        if outcome is not None and outcome.state == "hang" and rung in _FROM_CONVOLUTION:
+        state = self._outcome(failing, stack).state
+        if state == "flaky":
+            lower = self._mended_below(rung, dtype, stack)
+            if lower is not None:
+                return self._mended(rung, dtype, lower)
+        if state == "hang" and rung in _FROM_CONVOLUTION:
             # Each trial of a cure can hang, too, so first find out what works in seconds.
-            self._alternatives(self._base)
+            self._alternatives(stack)
+        failing = replace(failing, repeats=REPEATS if state == "flaky" else rung.repeats)
         cured = self._cured(rung, dtype, stack, failing)
         if cured is not None:
             self._failed.append(failing)
         return cured
 
-    def _repeated(self, stack: Stack) -> Optional[Case]:
-        """Repeat the check of copies and kernels often. Return the case if it fails, else None."""
-        for case in self._cases(_RUNG[_LOWEST], "float32", stack):
-            if case.check == "repeated":
-                often = replace(case, repeats=5)
-                outcome = self._outcome(often, stack)
-                return often if outcome is not None and outcome.fails else None
+    def _mended_below(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Stack]:
+        """Repeat the rungs below ``rung``, because a failure now and then belongs to the lowest layer.
+
+        Return the stack with a cure of the first rung that fails, or None.
+        """
+        for below in RUNGS[: min(RUNGS.index(rung), len(_BELOW_CONVOLUTION))]:
+            for lower_dtype in dict.fromkeys(("float32", dtype)):
+                for case in self._cases(below, lower_dtype, stack):
+                    often = replace(case, repeats=REPEATS if below.name != "copy" else below.repeats)
+                    if self._outcome(often, stack).fails:
+                        return self._cured(below, lower_dtype, stack, often)
         return None
 
     def _cured(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Optional[Stack]:
@@ -242,8 +245,7 @@ class Ladder:
 
     def _holds(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> bool:
         """Return True if the failing case works under ``stack``, and the other cases of the rung do too."""
-        outcome = self._outcome(failing, stack)
-        if outcome is None or not outcome.works:
+        if not self._outcome(failing, stack).works:
             return False
         return self._first_failure(rung, dtype, stack) is None
 
@@ -251,7 +253,7 @@ class Ladder:
         """Return the first case of the rung that fails under ``stack``, or None."""
         for case in self._cases(rung, dtype, stack):
             outcome = self._outcome(case, stack)
-            if outcome is not None and (outcome.fails or outcome.failure == NO_SOLVER):
+            if outcome.fails or outcome.failure == NO_SOLVER:
                 return case
         return None
 
@@ -280,8 +282,6 @@ class Ladder:
             if only not in self._rows or off not in self._rows or not self._can_join(below, only):
                 continue
             outcome = self._outcome(failing, _joined(below, only))
-            if outcome is None:
-                continue
             working += outcome.works
             if outcome.fails:
                 guilty.append(off)
@@ -303,13 +303,14 @@ class Ladder:
         for name in reversed(stack):
             fewer = tuple(member for member in stack if member != name)
             outcomes = (self._outcome(case, fewer) for case in self._failed) if fewer else ()
-            if fewer and all(outcome is not None and outcome.works for outcome in outcomes):
+            if fewer and all(outcome.works for outcome in outcomes):
                 stack = fewer
         return stack
 
     def _applies(self, row: Setting) -> bool:
         return (
-            self._setup.reason_not_here(row, self._target) is None
+            (bool(row.env) or not row.unset or self._setup.owns(row.unset))
+            and self._setup.reason_not_here(row, self._target) is None
             and reason_without_effect(row, self._versions) is None
             and row.device != "cpu"
         )
@@ -332,7 +333,7 @@ class Ladder:
                 if case.dtype == dtype and options.selects(case.check, case.id):
                     yield plain
 
-    def _outcome(self, case: Case, stack: Stack) -> Optional[Outcome]:
+    def _outcome(self, case: Case, stack: Stack) -> Outcome:
         """Return the outcome of ``case`` under ``stack``. Raise _Missing if there is none yet."""
         asked = replace(case, setting=_name(stack))
         outcome = self._find(asked.id)

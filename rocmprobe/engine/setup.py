@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,10 @@ class Setup:
         """Return True if a program under the setting ``default`` lacks a variable that the user has set."""
         owner = {name: str(fact.value) for name, fact in self.machine.variables.items() if fact.value}
         return bool(removed(self.named(device, DEFAULT), owner))
+
+    def owns(self, names: Iterable[str]) -> bool:
+        """Return True if the user has set one of these environment variables."""
+        return any(name in self.machine.variables for name in names)
 
     def reason_not_here(self, setting: Setting, target: Device) -> Optional[str]:
         """Return why ``setting`` has no effect on the GPU of ``target``, or None."""
