@@ -102,6 +102,10 @@ def _settings() -> Iterator[str]:
     )
 
 
+def _cures() -> Iterator[str]:
+    yield from markdown_table(("failing rung", "cures, smallest change first"), settings_table.cure_rows())
+
+
 def _code(text: str) -> str:
     return f"`{text}`" if "=" in text else text
 
@@ -424,6 +428,7 @@ def _text(text: str) -> str:
 #: Functions that yield the lines of each generated part.
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "settings": _settings,
+    "cures": _cures,
     "solvers": _solvers,
     "variables": _variables,
     "machines": _machines,

@@ -191,8 +191,8 @@ def compose(members: Sequence[Setting]) -> Setting:
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
     """Return (setting, backends, set) for every setting, with the flags of the newest PyTorch.
 
-    The set is "default" or "all". A setting of the set "all" is selected only by ``--settings all`` or by its
-    name.
+    The set is "default", "all" or "cure". A setting of the set "all" is selected only by ``--settings all``
+    or by its name. A setting of the set "cure" is selected by its name, or if a rung that it can cure fails.
     """
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
@@ -48,6 +49,7 @@ def rows() -> list[Row]:
 def _sets(setting: Setting) -> tuple[str, ...]:
     own = {} if setting.search else setting.torch
     words = (
+        *((True, f"PyTorch's kernels for {OPTIONS[option]}") for option in setting.pytorch_layers),
         (setting.by_layer, "PyTorch's kernels for the layers that fail in the run"),
         (setting.derived, "variables that the run determines"),
         (setting.inherit_environment, "the user's own environment, databases and caches"),
@@ -57,8 +59,10 @@ def _sets(setting: Setting) -> tuple[str, ...]:
         (not setting.vendor_library, "vendor library off"),
         (setting.bypass, "bypass installed"),
         (setting.device is not None, f"device {setting.device}"),
+        (setting.one_device, "other GPUs hidden"),
     )
     found = [f"{name}={value}" for name, value in setting.env.items()]
+    found += [f"unset {name}" for name in setting.unset]
     found += [f"torch.backends.{name} = {value}" for name, value in own.items()]
     return tuple(found + [word for holds, word in words if holds]) or ("nothing",)
 
@@ -91,3 +95,13 @@ def search_rows() -> list[tuple[str, str, str]]:
         )
         for way in searches()
     ]
+
+
+def cure_rows() -> list[tuple[str, str]]:
+    """Return (rung, names of the settings that can cure a failure of this rung, smallest change first)."""
+    rungs: dict[str, list[str]] = {}
+    for setting, _, _ in all_settings():
+        for rung in setting.cures:
+            rungs.setdefault(rung, []).append(setting.name)
+    order = all_settings()[-1][0].cures
+    return [(rung, ", ".join(rungs[rung])) for rung in order]

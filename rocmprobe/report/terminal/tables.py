@@ -47,6 +47,9 @@ def _settings() -> Table:
         )
     for way, versions, flags in settings_table.search_rows():
         table.add_row(Text(f"{way}, {versions}: {flags}", overflow="fold"))
+    table.add_row()
+    for rung, names in settings_table.cure_rows():
+        table.add_row(Text(f"cures of the rung {rung}, smallest change first: {names}", overflow="fold"))
     return table
 
 
