@@ -64,7 +64,20 @@ class Driver(Protocol):
 
 
 def answer(driver: Driver, case: Case) -> tuple[list[CheckResult], bool]:
-    """Run a case with retries. Return all attempts, and True if this process cannot run another case."""
+    """Run a case with retries. Return all attempts, and True if this process cannot run another case.
+
+    If the case is repeated, return the attempts of the first repetition that fails, or of the last one.
+    """
+    for repetition in range(1, case.repeats + 1):
+        attempts, poisoned = _attempts(driver, case)
+        if attempts[0].state != "pass":
+            if case.repeats > 1:
+                attempts[0].message = f"repetition {repetition} of {case.repeats}: {attempts[0].message}"
+            break
+    return attempts, poisoned
+
+
+def _attempts(driver: Driver, case: Case) -> tuple[list[CheckResult], bool]:
     attempts: list[CheckResult] = []
     poisoned = False
     while not poisoned:

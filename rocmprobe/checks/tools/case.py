@@ -14,6 +14,7 @@ class Case:
 
     - ``needs``: ids of the cases that must pass before this case runs
     - ``if_failed``: ids of cases. If all of them pass, this case is skipped.
+    - ``repeats``: the check runs so many times in one process, until it fails
     """
 
     device: str
@@ -24,10 +25,12 @@ class Case:
     direction: Optional[str] = None
     needs: tuple[str, ...] = ()
     if_failed: tuple[str, ...] = ()
+    repeats: int = 1
 
     @property
     def id(self) -> str:
-        what = (self.check, self.problem or self.dtype, self.direction)
+        times = f"x{self.repeats}" if self.repeats > 1 else ""
+        what = (self.check, self.problem or self.dtype, self.direction, times)
         return "/".join(part for part in (self.device, self.setting, *what) if part)
 
     @property
