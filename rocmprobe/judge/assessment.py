@@ -163,9 +163,13 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
 
 
 def convolutions_pass(each: Assessment) -> bool:
-    """Return True if at least one convolution was tested and all of them passed."""
+    """Return True if at least one convolution was tested and all of them passed.
+
+    A setting without a solver for a convolution proves nothing.
+    """
     asked = convolutions(each.counted)
-    return bool(asked) and all(outcome.works for outcome in asked)
+    idle = any(outcome.state == "n/a" for outcome in each.unproven)
+    return bool(asked) and not idle and all(outcome.works for outcome in asked)
 
 
 def failed_convolutions(each: Assessment) -> tuple[Outcome, ...]:
