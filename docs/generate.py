@@ -63,7 +63,7 @@ _HELPS = {
     "healthy-gfx1100": "nothing is needed",
     "rdna1-rocm52-conv-dead": "vendor library off, bypass",
     "winograd-wrong": "`no-faulty-solvers`: one switch",
-    "bn-dead": "for training `by-layer`: batch norm by PyTorch; vendor library off",
+    "bn-dead": "for training `batch-norm-pytorch`; vendor library off",
     "rocblas-files-missing": "solvers without GEMM, for inference",
     "wheel-without-arch": "the CPU",
     "conv-hang": "vendor library off, bypass",

@@ -7,8 +7,6 @@ from rocmprobe.pytest_plugin import Request, assert_outcome
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 #: With and without the vendor library, to find which side is at fault.
 BOTH = ("default", "vendor-off")
-#: Layers that by-layer moves to PyTorch's own kernels are also tested under that setting.
-LAYERS = (*BOTH, "by-layer")
 #: Operators that never use the vendor library. If they fail, the fault is below it.
 CONTROLS = (
     "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "selection", "sorting",
@@ -29,8 +27,8 @@ REQUESTS = [
     # The libraries without PyTorch.
     Request("rocblas-direct", dtypes=FLOATS),
     Request("miopen-direct", problems="native", directions=True),
-    Request("batch-norm", settings=LAYERS, dtypes=FLOATS),
-    Request("batch-norm-eval", settings=LAYERS, dtypes=FLOATS),
+    Request("batch-norm", settings=BOTH, dtypes=FLOATS),
+    Request("batch-norm-eval", settings=BOTH, dtypes=FLOATS),
     Request("training-step", settings=("every",)),
     Request("autocast-step", settings=("every",), dtypes=("float16",)),
     Request("autocast-step", settings=BOTH, dtypes=("bfloat16",)),

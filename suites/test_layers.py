@@ -4,8 +4,8 @@ import pytest
 
 from rocmprobe.pytest_plugin import Request, assert_outcome
 
-#: With and without the vendor library, and with only these layers moved to PyTorch's own kernels.
-SETTINGS = ("default", "vendor-off", "by-layer")
+#: With and without the vendor library.
+SETTINGS = ("default", "vendor-off")
 HALF = ("float32", "float16")
 #: PyTorch never runs float64 in MIOpen, so float64 is a control.
 WITH_CONTROL = ("float32", "float16", "float64")

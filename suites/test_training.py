@@ -6,7 +6,7 @@ from rocmprobe.pytest_plugin import Request, assert_outcome
 
 NETWORKS = ("train-resnet", "train-detector", "train-unet", "train-lstm", "train-depthwise")
 #: Settings that can be recommended. Settings that a machine lacks are skipped.
-CANDIDATES = ("default", "no-faulty-solvers", "by-layer", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
+CANDIDATES = ("default", "no-faulty-solvers", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
 
 REQUESTS = [
     *(

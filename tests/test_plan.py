@@ -171,11 +171,6 @@ class TestNeeds:
         for check in ("gemm", "im2col", "batch-norm"):
             assert needs[check] == ("cuda:0/default/elementwise/float32",)
 
-        # By layer trains with the batch norm that it has.
-        needs = one(STEP, "by-layer").needs
-        assert "cuda:0/by-layer/batch-norm/float32" in needs
-        assert not any("/default/batch-norm/" in need for need in needs)
-
         # A fused operator stands on its forward convolution.
         needs = one(Request("convolution-relu", BOTH, ("float16",)), "default").needs
         assert [need for need in needs if "/convolution/conv2d-fp16" in need and need.endswith("/fwd")]

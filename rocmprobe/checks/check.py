@@ -24,8 +24,8 @@ class Requires:
     - ``below``: checks under the setting ``default``
     - ``outside``: checks under ``default``, required only if the dependent check's setting computes
       convolution without the vendor library
-    - ``beside``: checks under ``default``. If the dependent check's setting is ``by-layer``, checks under
-      ``by-layer`` instead. If another setting turns off the vendor library, checks under ``vendor-off``.
+    - ``beside``: checks under ``default``. If the setting turns off the vendor library, checks under
+      ``vendor-off`` instead.
     - ``float32``: checks in float32 under the dependent check's setting
     - ``autocast``: checks under the dependent check's setting, required in all dtypes but float32
     - ``convolution``: directions of convolution that must pass: "every", "own" (the dependent check's

@@ -180,7 +180,8 @@ class Conversation:
         threads = kernel_threads(setup.on_cpu(case), 1 if case.exclusive else setup.sharing)
         child.send(
             Spec(
-                case.device, setup.target(case).backend, setting, budgets.measure, environ, case, simulated,
+                # A program that sees only one GPU calls it cuda:0.
+                "cuda:0" if setting.one_device else case.device, setup.target(case).backend, setting, budgets.measure, environ, case, simulated,
                 threads, budgets.soak,
             )
         )  # fmt: skip

@@ -64,7 +64,14 @@ RUNGS = (
     ),
     Rung("batch-norm", (Request("batch-norm", dtypes=("float32", "float16")),), carries=False),
     Rung(
-        "rnn", tuple(Request(name, dtypes=("float32", "float16")) for name in ("rnn", "lstm", "gru")), False
+        "layers",
+        (
+            *(Request(name, dtypes=("float32", "float16")) for name in ("rnn", "lstm", "gru")),
+            Request("ctc-loss"),
+            Request("convolution-relu", dtypes=("float32", "float16")),
+            Request("convolution-add-relu", dtypes=("float32", "float16")),
+        ),
+        carries=False,
     ),
     Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False),
     Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3),

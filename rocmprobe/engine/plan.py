@@ -9,7 +9,6 @@ from typing import Optional
 from rocmprobe.checks import CHECKS, DIRECT, MODELS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
-from rocmprobe.knowledge.layers import NAME as BY_LAYER
 from rocmprobe.knowledge.solvers import by_name
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problem_matrix import problem_matrix
@@ -89,7 +88,6 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 
     def place(case: Case) -> tuple[bool, int, bool, int, int]:
         rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
-        rank += case.setting == BY_LAYER
         check = CHECKS[case.check]
         return (
             check.process == "last",
@@ -190,7 +188,9 @@ def _concerns(request: Request, setting: Setting) -> bool:
     if setting.solver:
         return "forced" in request.settings
     every = "every" in request.settings and not setting.by_name
-    if not every and setting.name not in request.settings:
+    # Checks of layers name "vendor-off", and a setting can move these layers, too.
+    moved = bool(setting.pytorch_layers) and not setting.by_name and "vendor-off" in request.settings
+    if not (every or moved) and setting.name not in request.settings:
         return False
     if setting.changes_problems and not request.problems:
         return False
@@ -268,7 +268,7 @@ def _needs(
 
     in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
     other_layers = "default" if setting.vendor_library else "vendor-off"
-    if setting.by_layer:
+    if setting.pytorch_layers:
         other_layers = setting.name
     return (
         *_convolutions(requires.convolution, case, native, directions),

@@ -34,7 +34,7 @@ from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.knowledge.settings import named, search_flags, settings_for, with_cures
 from rocmprobe.knowledge.solvers import forced_setting, solvers
-from rocmprobe.knowledge.visible_devices import in_processor
+from rocmprobe.knowledge.visible_devices import in_processor, mask_of
 from rocmprobe.model.baseline import baseline_of
 from rocmprobe.model.options import RunOptions, WrittenTarget
 from rocmprobe.model.problems import parse_problem
@@ -80,8 +80,7 @@ def begin(
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
     targets = find_targets(options.device, machine)
-    torch: Optional[str] = machine.value("torch.version")
-    settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
+    settings = {target.device: _settings(target, machine, options.settings, verified) for target in targets}
     if simulation is None:
         lease_folder()  # Fail here if it cannot be used, not in each case.
     started = now()
@@ -126,15 +125,23 @@ def begin(
 
 
 def _settings(
-    target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
+    target: Device, machine: Machine, wanted: str, verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
     """Return the requested settings. Without ``verified``, add one setting per solver of MIOpen."""
+    torch: Optional[str] = machine.value("torch.version")
     if verified:
         rows = settings_for(target.backend, wanted, torch)
         return tuple(verified if row.name == verified.name else row for row in rows)
     rows = with_cures(target.backend, wanted, torch)
     if target.backend != "miopen":
         return rows
+    # To hide the other GPUs needs other GPUs, and a variable that names this one.
+    alone = mask_of(machine, target.gpu) if target.gpu and len(machine.gpus) > 1 else {}
+    rows = tuple(
+        replace(row, env={**row.env, **alone}) if row.one_device else row
+        for row in rows
+        if alone or not row.one_device
+    )
     flags = search_flags("find", torch)
     forced = (replace(forced_setting(solver), search="find", torch=flags) for solver in solvers())
     return (*rows, *forced)

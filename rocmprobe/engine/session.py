@@ -5,8 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import chain
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
@@ -17,12 +15,9 @@ from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.plan import Request, cases_of_stack
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
-from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import by_layer, failing, holds, layer_checks
 from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT
-from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
+from rocmprobe.knowledge.solvers import derive_setting
 from rocmprobe.model.results import (
-    NATIVE,
     Outcome,
 )
 
@@ -185,43 +180,18 @@ class Session:
         """Choose the environment variables of the case's setting. Return an outcome if none are suitable."""
         found = self.journal.derived(case)
         if found is None:
-            by_layer = self.setup.setting(case).by_layer
-            made = self._by_layer(case) if by_layer else derive_setting(self._settled(case, ("solver",)))
+            solvers = [
+                other.id
+                for other in self._cases.values()
+                if (other.check, other.device) == ("solver", case.device)
+            ]
+            made = derive_setting(outcome for outcome in map(self._gate, solvers) if outcome)
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             found = self.journal.derive(case, made)
         if found.env is None:
             return self._without_trial(case, found.state, None, found.reason)
         return None
-
-    def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
-        wanted = [
-            each.id
-            for each in self._cases.values()
-            if each.check in checks and each.device == case.device and setting in ("", each.setting)
-        ]
-        return [gate for gate in map(self._gate, wanted) if gate]
-
-    def _asks(self, case: Case, check: str) -> bool:
-        return any((each.device, each.check) == (case.device, check) for each in self._cases.values())
-
-    def _by_layer(self, case: Case) -> DerivedSetting:
-        """Derive the setting ``by-layer``, which runs only the failing layers in PyTorch's own kernels."""
-        checks = tuple(chain.from_iterable(layer_checks().values()))
-        options = failing(self._settled(case, checks, "default"), self.setup.options.purpose)
-        cures = []
-        for setting in self.setup.settings[case.device] if options else ():
-            if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
-                continue
-            if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
-                continue
-            if not self._asks(case, "convolution") or holds(
-                self._settled(case, ("convolution",), setting.name)
-            ):
-                cures.append(self.journal.completed(replace(case, setting=setting.name), setting))
-            if cures and cures[0].unchanged:
-                break
-        return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
         # If the case has no outcome yet, this call runs it. No other process runs cases of this device.

@@ -113,12 +113,14 @@ class Evidence:
     def vendor_library_assessments(self, dtype: str) -> list[Assessment]:
         """Return the training assessments of the settings that run convolution in the vendor library.
 
-        Leave out settings without tested convolutions in ``dtype``, and the setting ``by-layer``.
+        Leave out settings without tested convolutions in ``dtype``, and those that send layers to PyTorch.
         """
         return [
             each
             for each in self.assessments(dtype, "training")
-            if each.setting.verdict in NATIVE and not each.setting.by_layer and convolutions(each.counted)
+            if each.setting.verdict in NATIVE
+            and not each.setting.pytorch_layers
+            and convolutions(each.counted)
         ]
 
     def without_library(self, dtype: str) -> list[Assessment]:

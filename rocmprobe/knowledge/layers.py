@@ -1,27 +1,21 @@
-"""Layers of networks that a vendor library computes, and the setting ``by-layer``.
-
-Under ``by-layer``, PyTorch's own kernels compute the layers that fail in the vendor library.
-"""
+"""Layers of networks that a vendor library computes, and that PyTorch's own kernels can compute instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import LibraryLayer
 from rocmprobe.knowledge.settings import all_settings, searches
-from rocmprobe.knowledge.solvers import DerivedSetting, are_switches, is_switch
+from rocmprobe.knowledge.solvers import are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 
-NAME = "by-layer"
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
-#: Checks of training only. They do not count for inference.
-_OF_TRAINING = ("batch-norm",)
 
 
 @lru_cache(maxsize=1)
@@ -54,49 +48,6 @@ def uses_pytorch_kernels(setting: Setting, outcome: Outcome) -> bool:
     return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
 
 
-def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """Return the layers that fail in the vendor library, as keys of OPTIONS (e.g. "rnn").
-
-    ``outcomes`` are the outcomes under the setting ``default``. If ``purpose`` is "inference", ignore checks
-    of training.
-    """
-    # PyTorch does not use MIOpen for float64.
-    broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
-    if purpose == "inference":
-        broken -= set(_OF_TRAINING)
-    return tuple(
-        dict.fromkeys(layer.option for layer, checks in layer_checks().items() if broken & set(checks))
-    )
-
-
-def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Return True if convolutions were tested and all are correct.
-
-    If float32 was tested, ignore other dtypes.
-    """
-    asked = [each for each in convolutions if each.meaning.counted]
-    asked = [each for each in asked if each.dtype == "float32"] or asked
-    return bool(asked) and all(each.works for each in asked)
-
-
-def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> DerivedSetting:
-    """Return the setting ``by-layer``, or the reason why this setting cannot be used.
-
-    ``options`` are the layers for PyTorch's kernels. ``cures`` are settings under which convolution works.
-    """
-    if not options:
-        return DerivedSetting(None, "skipped", "no tested layer fails in the vendor library")
-    base = min(cures, key=lambda each: len(each.env) + len(each.torch), default=None)
-    if base is None:
-        return DerivedSetting(None, "skipped", "no setting makes convolution work in the vendor library")
-    words = " and ".join(OPTIONS[option] for option in options)
-    convolution = "unchanged" if base.unchanged else f"as under {base.name}"
-    reason = f"convolution by the vendor library, {convolution}; {words} by PyTorch's own kernels"
-    return DerivedSetting(
-        dict(base.env), "", reason, dict(base.torch), base.search, base.verdict, tuple(options),
-    )  # fmt: skip
-
-
 def is_variable(name: str, value: str) -> bool:
     """Return True if ``name`` is a variable of any setting, or if ``name=value`` switches a solver off."""
     known = {known for setting, _, _ in all_settings() for known in setting.env}
@@ -120,17 +71,14 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def chosen_setting(results: Optional[Results], name: Optional[str], where: str) -> Optional[Setting]:
-    """Return the setting ``name`` from ``results`` if a run chose its variables or layers, else None.
+    """Return the setting ``name`` from ``results`` if a run chose its variables, else None.
 
-    Raise BadInput if rocmprobe cannot have chosen them. A ``by-layer`` setting can only have flags, variables
-    and layers of known settings. Other chosen settings can only switch solvers off.
+    Raise BadInput if rocmprobe cannot have chosen them, because they do not switch solvers off.
     """
     setting = results.setting(name) if results else None
     if setting is None or not setting.derived:
         return None
-    if setting.by_layer:
-        refuse_foreign(setting, where)
-    elif not setting.env or not are_switches(setting.env):
+    if not setting.env or not are_switches(setting.env):
         raise BadInput(
             f"{where}: in these results, {setting.name} is not a set of solver switches; run again"
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.model.results import Outcome, Setting
 from rocmprobe.model.results_file import from_json
@@ -192,26 +192,17 @@ class DerivedSetting:
 
     - ``env``: the variables, or None if no variables were found
     - ``state``: state of the setting's cases if ``env`` is None, e.g. "skipped"
-    - ``torch`` and the fields below: as in ``Setting``, only for the setting ``by-layer``
     """
 
     env: Optional[Mapping[str, str]]
     state: str
     reason: str
-    torch: Mapping[str, Any] = field(default_factory=dict)
-    search: str = ""
-    verdict: str = ""
-    pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
         """Return ``setting`` with the computed variables and values."""
         if self.env is None:
             return setting
-        return replace(
-            setting, env=self.env, reason=self.reason, torch={**setting.torch, **self.torch},
-            search=self.search or setting.search, verdict=self.verdict or setting.verdict,
-            pytorch_layers=self.pytorch_layers,
-        )  # fmt: skip
+        return replace(setting, env=self.env, reason=self.reason)
 
 
 def derive_setting(outcomes: Iterable[Outcome]) -> DerivedSetting:

@@ -165,11 +165,10 @@ class Setting:
     - ``torch_since``, ``torch_until``: first and last version of PyTorch in which the setting has an effect
     - ``isa``: regular expression for the native ISAs on which the setting has an effect
     - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", or "" for the default)
-    - ``derived``: True if variables or layers are chosen from the run's results
+    - ``derived``: True if variables are chosen from the run's results
     - ``solver``: solver that the solver sweep forces
     - ``pytorch_layers``: layers that PyTorch's own kernels compute, as keywords of
       ``rocmprobe.bypass.install``
-    - ``by_layer``: True if the run's results determine ``pytorch_layers``
     - ``by_name``: True if only checks that request this setting by name use it
     - ``slow``: True if convolutions are many times slower than without the setting
     - ``unset``: environment variables of the user that must not be set
@@ -200,7 +199,6 @@ class Setting:
     channels_last: bool = False
     derived: bool = False
     solver: str = ""
-    by_layer: bool = False
     pytorch_layers: tuple[str, ...] = ()
     by_name: bool = False
     slow: bool = False
@@ -217,8 +215,8 @@ class Setting:
 
     @property
     def is_incomplete(self) -> bool:
-        """True if the run must still choose ``env`` or ``pytorch_layers`` of this setting."""
-        return self.derived and not (self.env or self.pytorch_layers)
+        """True if the run must still choose ``env`` of this setting."""
+        return self.derived and not self.env
 
     @property
     def changes_problems(self) -> bool:

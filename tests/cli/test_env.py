@@ -83,7 +83,7 @@ def test_layers_that_variables_cannot_send_are_a_line_for_the_program(tmp_path: 
     recommendation = sample.rdna1().recommendation
     assert recommendation is not None
     configuration = Configuration(
-        "by-layer", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
+        "no-winograd+batch-norm-pytorch", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
         'import rocmprobe.bypass\nrocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
     )  # fmt: skip
     changed = dataclasses.replace(recommendation, configuration=configuration)

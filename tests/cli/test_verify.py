@@ -55,7 +55,7 @@ def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> Non
     """Batch norm was tested and the training step was not: the recommendation for training rests on it."""
     machine = machine_file(tmp_path / "machine.toml", first_call=60, steady=60)
     only = ("--only", "*/convolution/*", "--only", "batch-norm", "--problem", PROBLEM)
-    settings = ("--settings", "default,by-layer,vendor-off")
+    settings = ("--settings", "default,batch-norm-pytorch,vendor-off")
     made = run(tmp_path / "out", "--simulate", machine, *settings, *only)
     assert made.results.recommendation
     assert made.results.recommendation.configuration.setting == "default"
@@ -67,10 +67,10 @@ def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> Non
 
     other = run(tmp_path / "other", "--simulate", machine, *settings, *only)
     assert other.results.recommendation
-    assert other.results.recommendation.configuration.setting == "by-layer"
+    assert other.results.recommendation.configuration.setting == "batch-norm-pytorch"
     again = run(tmp_path / "again", "--verify", other.folder / "results.json").ended
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "by-layer still works: " in again.stdout
+    assert "batch-norm-pytorch still works: " in again.stdout
 
 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:

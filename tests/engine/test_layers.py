@@ -107,15 +107,12 @@ def test_a_layer_that_fails_in_miopen_is_asked_by_pytorch_s_own_kernels(tmp_path
     fault = {"library": "miopen", "operator": "^lstm$", "effect": "raise", "message": "it failed"}
     machine = machine_file(tmp_path / "machine.toml", fault)
     only = [argument for check in ("lstm", "gru") for argument in ("--only", f"*/{check}/float32")]
-    found = run(tmp_path / "out", "--simulate", machine, "--settings", "by-layer,", *only)
+    found = run(tmp_path / "out", "--simulate", machine, *only)
     states = {f"{outcome.setting}/{outcome.check}": outcome.state for outcome in found.outcomes.values()}
-    assert states == {
-        "default/lstm": "error", "default/gru": "pass", "by-layer/lstm": "pass", "by-layer/gru": "pass",
-    }  # fmt: skip
-    (setting,) = [each for each in found.results.settings if each.by_layer]
+    assert states["default/lstm"] == "error"
+    assert states["rnn-pytorch/lstm"] == states["rnn-pytorch/gru"] == "pass"
+    setting = found.results.setting("rnn-pytorch")
+    assert setting is not None
     assert (setting.verdict, setting.pytorch_layers) == ("native", ("rnn",))
-    sound = run(tmp_path / "sound", "--simulate", "healthy-gfx1100", "--settings", "by-layer,", *only)
-    outcome = sound.outcomes["cuda:0/by-layer/lstm/float32"]
-    assert (outcome.state, outcome.evidence[0]) == (
-        "skipped", "no tested layer fails in the vendor library",
-    )  # fmt: skip
+    sound = run(tmp_path / "sound", "--simulate", "healthy-gfx1100", *only)
+    assert not any(outcome.setting == "rnn-pytorch" for outcome in sound.outcomes.values())

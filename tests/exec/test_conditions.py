@@ -29,7 +29,7 @@ FIND = Setting(
     search="find",
 )  # fmt: skip
 BY_LAYER = dataclasses.replace(
-    GEMM_ONLY, name="by-layer", torch={}, derived=True, by_layer=True, pytorch_layers=("batch_norm", "rnn")
+    GEMM_ONLY, name="gemm-only+batch-norm-pytorch+rnn-pytorch", torch={}, pytorch_layers=("batch_norm", "rnn")
 )
 CPU = Setting("cpu", "", "cpu", device="cpu")
 FLOAT64 = Setting("float64", "", "native-with-settings", dtype="float64")

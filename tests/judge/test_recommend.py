@@ -11,8 +11,7 @@ from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, na
 
 from rocmprobe.cli.verify import verify
 from rocmprobe.judge.judgement import judge
-from rocmprobe.knowledge.layers import by_layer as by_layer_of
-from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.knowledge.settings import compose, with_cures
 from rocmprobe.model.results import DIRECTIONS, VERDICTS, Attempt, Fact, Machine
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
@@ -209,15 +208,15 @@ class TestDtypesAndPurposes:
 
 
 def by_layer(results, states=None, base="default", options=("batch_norm",)):
-    """``results`` with the setting by-layer, made from ``base``; right but for ``states`` by check."""
-    setting = by_layer_of(options, [each for each in results.settings if each.name == base])
-    setting = setting.applied(next(each for each in settings_for("miopen") if each.by_layer))
+    """``results`` with ``base`` and layers in PyTorch's own kernels; right but for ``states`` by check."""
+    rows = {each.name: each for each in with_cures("miopen", "all")}
+    setting = compose([rows[base], *(rows[f"{option.replace('_', '-')}-pytorch"] for option in options)])
     own = []
     for outcome in results.outcomes:
         if outcome.setting == "default" and outcome.check not in ("problem-matrix", "softmax"):
             fields = {"state": (states or {}).get(outcome.check, "pass"), "failure": None, "evidence": ()}
-            name = outcome.id.replace("/default/", "/by-layer/")
-            own.append(dataclasses.replace(outcome, id=name, setting="by-layer", **fields))
+            name = outcome.id.replace("/default/", f"/{setting.name}/")
+            own.append(dataclasses.replace(outcome, id=name, setting=setting.name, **fields))
     return dataclasses.replace(
         results, settings=(*results.settings, setting), outcomes=(*results.outcomes, *own)
     )
@@ -233,7 +232,7 @@ DEAD_BATCH_NORM = {
 class TestByLayer:
     def test_convolution_stays_native_and_batch_norm_goes_to_pytorch(self):
         found = recommend(by_layer(run(DEAD_BATCH_NORM, seconds=SLOW)))
-        assert (found.verdict, found.configuration.setting) == ("native", "by-layer")
+        assert (found.verdict, found.configuration.setting) == ("native", "batch-norm-pytorch")
         assert found.sentence.startswith(
             "Native float32 convolution works, but batch norm fails with MIOpen. Run convolution natively, "
             "batch norm with PyTorch's own kernels: all float32 problems tested give correct results."
@@ -248,7 +247,7 @@ class TestByLayer:
 
     def test_its_rank_among_other_changes(self):
         # One switch of the library is a larger change than one layer.
-        assert answer(by_layer(run(DEAD_BATCH_NORM))) == ("native", "by-layer")
+        assert answer(by_layer(run(DEAD_BATCH_NORM))) == ("native", "batch-norm-pytorch")
 
         # A setting that cures all of it is a smaller one.
         cured = {**DEAD_BATCH_NORM, "no-winograd/training-step/*": "pass"}
@@ -278,23 +277,23 @@ class TestWrongByLayer:
     def test_nothing_recommends_the_combination(self):
         results = self.results()
         found = judge(results)
-        assert answer(results)[1] != "by-layer"
+        assert answer(results)[1] != "batch-norm-pytorch"
         assert 'convolution="native"' not in repr((found.findings, found.recommendation))
         batch_norm = next(each for each in found.findings if each.id == "batch-norm")
         assert batch_norm.advice == (
             "Use the recommended configuration, if there is one. Convolution in MIOpen fails here with batch "
-            "norm outside MIOpen: cuda:0/by-layer/training-step/float32: wrong."
+            "norm outside MIOpen: cuda:0/batch-norm-pytorch/training-step/float32: wrong."
         )
 
     def test_a_finding_names_the_step_and_no_layer_goes_where_it_fails(self):
         # A finding names the step.
         found = next(each for each in judge(self.results()).findings if each.id == "training-step")
         assert found.title == (
-            "A small network does not train correctly under by-layer, although each of its layers "
+            "A small network does not train correctly under batch-norm-pytorch, although each of its layers "
             "passed alone"
         )
         assert (found.severity, found.cause) == ("error", "wrong-results-unexplained")
-        assert found.evidence == ("cuda:0/by-layer/training-step/float32: wrong",)
+        assert found.evidence == ("cuda:0/batch-norm-pytorch/training-step/float32: wrong",)
         assert "PYTORCH_NO_CUDA_MEMORY_CACHING=1" in found.advice
 
         # The layers of a recommendation do not name it.
@@ -302,7 +301,7 @@ class TestWrongByLayer:
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
         assert recommend(results).configuration.layers == (
             "LSTM fails in MIOpen. Convolution in MIOpen fails here with LSTM outside MIOpen: "
-            "cuda:0/by-layer/training-step/float32: wrong.",
+            "cuda:0/rnn-pytorch/training-step/float32: wrong.",
         )
 
         # A layer that fails outside of the library too is not sent there.
@@ -339,7 +338,7 @@ class TestBatchNormWithoutATrainingStep:
 
     def test_where_batch_norm_passes_decides(self):
         # By layer is where it passes.
-        assert answer(by_layer(run(ONLY_BATCH_NORM))) == ("native", "by-layer")
+        assert answer(by_layer(run(ONLY_BATCH_NORM))) == ("native", "batch-norm-pytorch")
 
         # A setting whose training step passes has a batch norm that works.
         changes = {**ONLY_BATCH_NORM, "no-winograd/training-step/*": "pass"}

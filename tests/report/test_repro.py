@@ -308,12 +308,16 @@ class TestSetting:
         with pytest.raises(BadInput, match="needs rocmprobe"):
             self.code("bypass")
 
-    def test_a_layer_that_by_layer_sends_to_pytorch_runs_with_the_library_off(self) -> None:
-        by_layer = dataclasses.replace(SETTINGS["by-layer"], pytorch_layers=("batch_norm",))
-        batch_norm, product = (asked(setting="by-layer", check=check) for check in ("batch-norm", "gemm"))
+    def test_a_layer_that_a_setting_sends_to_pytorch_runs_with_the_library_off(self) -> None:
+        sends = dataclasses.replace(
+            SETTINGS["default"], name="batch-norm-pytorch", pytorch_layers=("batch_norm",)
+        )
+        batch_norm, product = (
+            asked(setting="batch-norm-pytorch", check=check) for check in ("batch-norm", "gemm")
+        )
         off = "torch.backends.cudnn.enabled = False"
-        assert off in script(results(by_layer, batch_norm), batch_norm)
-        assert off not in script(results(by_layer, product), product)
+        assert off in script(results(sends, batch_norm), batch_norm)
+        assert off not in script(results(sends, product), product)
 
     def test_below_convolution_the_bypass_changes_nothing(self) -> None:
         outcome = asked(setting="bypass", check="gemm")

@@ -50,7 +50,6 @@ def _sets(setting: Setting) -> tuple[str, ...]:
     own = {} if setting.search else setting.torch
     words = (
         *((True, f"PyTorch's kernels for {OPTIONS[option]}") for option in setting.pytorch_layers),
-        (setting.by_layer, "PyTorch's kernels for the layers that fail in the run"),
         (setting.derived, "variables that the run determines"),
         (setting.inherit_environment, "the user's own environment, databases and caches"),
         (bool(setting.search), _WAYS.get(setting.search, "")),
