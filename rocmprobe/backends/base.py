@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Optional, Protocol
+from typing import Optional, Protocol
 
 from rocmprobe.checks.tools.context import TestedLibrary
 from rocmprobe.knowledge.miopen_log import Reading
@@ -44,13 +44,14 @@ class Backend(TestedLibrary, Protocol):
         """
 
 
-@contextmanager
-def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes in a ``with`` block, and restore the old values at the end.
+#: (object, name of an attribute, value)
+Switch = tuple[object, str, object]
 
-    Each switch is (object, name of the attribute, value).
-    """
-    before: list[tuple[Any, str, Any]] = []
+
+@contextmanager
+def switched(switches: Iterable[Switch]) -> Iterator[None]:
+    """Set attributes in a ``with`` block, and restore the old values at the end."""
+    before: list[Switch] = []
     try:
         for owner, name, value in switches:
             before.append((owner, name, getattr(owner, name)))

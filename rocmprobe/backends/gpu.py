@@ -98,9 +98,13 @@ class Miopen(Cudnn):
         parsed = miopen_log.parse(log)
         chosen = parsed.choice or miopen_log.ChosenSolver(None, None)
         return Reading(
-            chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db,
-            parsed.failures, parsed.commands,
-        )  # fmt: skip
+            chosen.solver,
+            chosen.algorithm,
+            chosen.workspace_bytes,
+            chosen.find_db,
+            parsed.failures,
+            parsed.commands,
+        )
 
     def is_fallback(self, implementation: str) -> bool:
         return miopen_log.family(implementation) == "naive"

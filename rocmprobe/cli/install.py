@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import click
 
@@ -34,19 +34,37 @@ _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in -
 
 @click.command("install")
 @click.option("--stack", metavar="NAME", help="Only this stack, such as official-rocm5.2.")
-@click.option("--constraints", "constraints", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the constraints file of the first stack, or of --stack.")  # fmt: skip
+@click.option(
+    "--constraints",
+    "constraints",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the constraints file of the first stack, or of --stack.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Stacks and commands as JSON (docs/installing.md).")
-@click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
-              help="Another machine: what `rocmprobe detect --json` prints, or results.")  # fmt: skip
-@click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
-              help="Another machine: a fact of it, such as gpu, true_gfx, os.")  # fmt: skip
+@click.option(
+    "--facts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Another machine: what `rocmprobe detect --json` prints, or results.",
+)
+@click.option(
+    "--fact",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another machine: a fact of it, such as gpu, true_gfx, os.",
+)
 @click.option("--simulate", metavar="MACHINE", help="A simulated machine (`rocmprobe list machines`).")
 @exit_code_command
 def install_command(
-    stack: Optional[str], constraints: Optional[Path], as_json: bool, facts: Optional[Path],
-    given: tuple[str, ...], simulate: Optional[str],
-) -> int:  # fmt: skip
+    stack: Optional[str],
+    constraints: Optional[Path],
+    as_json: bool,
+    facts: Optional[Path],
+    given: tuple[str, ...],
+    simulate: Optional[str],
+) -> int:
     """Print the commands that install a PyTorch for this GPU.
 
     Runs none of them. The stacks are ranked by reports from owners of the same GPU, and by known limits
@@ -62,19 +80,19 @@ def install_command(
     if simulate and described:
         raise BadInput("--simulate describes a whole machine; leave out --facts and --fact, or --simulate")
     machine_properties = place_of_facts(facts, given) if described else place_of(_machine(simulate))
-    found = chosen(machine_properties, stack)
-    works = any(each.status != "fails" for each in found)
+    ranked = chosen(machine_properties, stack)
+    works = any(option.status != "fails" for option in ranked)
     if constraints:
         if not works:
             raise BadInput(
                 f"--constraints: no stack is known to work on {machine_properties.gfx}; leave this option out"
             )
-        write_constraints(found[0], machine_properties, constraints)
+        write_constraints(ranked[0], machine_properties, constraints)
     if as_json:
-        say_json(data(machine_properties, found, constraints))
+        say_json(data(machine_properties, ranked, constraints))
     else:
         with no_commands(os.environ):
-            for line in lines(machine_properties, found, constraints):
+            for line in lines(machine_properties, ranked, constraints):
                 say(line)
     return OK if works else FINDINGS
 
@@ -103,9 +121,13 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
             raise NothingToTest(f"{facts.gpu!r:.80} is not an AMD card; {_NAME_IT}")
         raise NothingToTest(f"the facts name no chip; {_NAME_IT}")
     return Place(
-        (facts.true_gfx,), facts.gpu or "", system_of(facts.os), distribution_of(facts.os),
-        torch=facts.torch or "", variables=facts.env,
-    )  # fmt: skip
+        (facts.true_gfx,),
+        facts.gpu or "",
+        system_of(facts.os),
+        distribution_of(facts.os),
+        torch=facts.torch or "",
+        variables=facts.env,
+    )
 
 
 def place_of(machine: Machine) -> Place:
@@ -116,8 +138,8 @@ def place_of(machine: Machine) -> Place:
     named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
     cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
     if not cards:
-        found = "no AMD GPU was found" if not machine.amd_gpus else "the target of the AMD GPU is not known"
-        raise NothingToTest(f"{found}; {_NAME_IT}")
+        why = "no AMD GPU was found" if not machine.amd_gpus else "the target of the AMD GPU is not known"
+        raise NothingToTest(f"{why}; {_NAME_IT}")
     first = cards[0]
     alike = [gpu for gpu in cards if bool(gpu.apu.value) == bool(first.apu.value)]
     name = machine.value("os.name") or (platform.system() if not machine.value("kernel.release") else "")
@@ -129,7 +151,7 @@ def place_of(machine: Machine) -> Place:
         str(machine.value("python.version") or ""),
         str(machine.value("torch.version") or ""),
         first.pcie_atomics.value,
-        {each: str(fact.value) for each, fact in machine.variables.items()},
+        {variable: str(fact.value) for variable, fact in machine.variables.items()},
     )
 
 
@@ -138,16 +160,17 @@ def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
 
     Raise BadInput if the stack is unknown or not available for this machine.
     """
-    found = options(place.gfx, place.system, place.distribution, place.atomics)
+    ranked = options(place.gfx, place.system, place.distribution, place.atomics)
     if stack is None:
-        return found
-    named = [each.name for each in stacks()]
+        return ranked
+    named = [row.name for row in stacks()]
     if stack not in named:
         raise BadInput(f"--stack: no stack {stack!r:.80}; there are {', '.join(named)}")
-    if not any(each.stack.name == stack for each in found):
-        here = ", ".join(each.stack.name for each in found) or "none"
+    wanted = tuple(option for option in ranked if option.stack.name == stack)
+    if not wanted:
+        here = ", ".join(option.stack.name for option in ranked) or "none"
         raise BadInput(f"--stack: {stack} is not for {_where(place)}; suitable stacks: {here}")
-    return tuple(each for each in found if each.stack.name == stack)
+    return wanted
 
 
 def write_constraints(option: Option, place: Place, file: Path) -> None:
@@ -168,18 +191,20 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
         raise BadInput(f"--constraints: {file}: {error.strerror}; name another file") from error
 
 
-def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[str, Any]:
+def data(place: Place, ranked: Iterable[Option], file: Optional[Path]) -> dict[str, object]:
     """Return the installation options as JSON data (docs/installing.md)."""
     return {
-        "gpu": place.gpu, "chips": list(place.chips), "system": place.system,
+        "gpu": place.gpu,
+        "chips": list(place.chips),
+        "system": place.system,
         "distribution": place.distribution,
-        "stacks": [as_data(plan(each, place, _path(file))) for each in found],
-    }  # fmt: skip
+        "stacks": [as_data(plan(option, place, _path(file))) for option in ranked],
+    }
 
 
-def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
+def lines(place: Place, ranked: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
     """Yield the installation options as lines of text."""
-    working = [each for each in found if each.status != "fails"]
+    working = [option for option in ranked if option.status != "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""
     if not working:
@@ -191,7 +216,7 @@ def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iter
             if number == 1:
                 yield from ("", "Other stacks (commands: --stack NAME):", "")
             yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
-    failing = [each for each in found if each.status == "fails"]
+    failing = [option for option in ranked if option.status == "fails"]
     if failing:
         yield from ("", "Not these:", "")
         for option in failing:
@@ -224,9 +249,13 @@ def _whole(made: Plan) -> Iterator[str]:
 
 def _wrapped(text: str, first: str = "", rest: Optional[str] = None) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _where(place: Place) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import click
 from rich.console import Group, RenderableType
@@ -142,12 +142,12 @@ def _watching(
 ) -> Iterator[Sequence[Watched]]:
     watched = [Watched(tree, device, interval) for device in devices]
     try:
-        for each in watched:
-            each.wait(_PATIENCE)
+        for gpu in watched:
+            gpu.wait(_PATIENCE)
         yield watched
     finally:
-        for each in watched:
-            each.end()
+        for gpu in watched:
+            gpu.end()
 
 
 @contextmanager
@@ -191,10 +191,10 @@ def _append(path: Path, watched: Sequence[Watched]) -> None:
     try:
         with path.open("a", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
-            for each in watched:
-                reading = {} if each.silent else each.reading
+            for gpu in watched:
+                reading = {} if gpu.silent else gpu.reading
                 values = [_plain(reading.get(name)) for name in QUANTITIES]
-                row = [now, each.device.address, each.device.name, *values, "; ".join(each.alarms)]
+                row = [now, gpu.device.address, gpu.device.name, *values, "; ".join(gpu.alarms)]
                 writer.writerow(row)
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(path)) from error
@@ -212,35 +212,38 @@ def _shown(quantity: Quantity, value: Optional[float]) -> str:
 
 def _print_readings(watched: Sequence[Watched], console: Console) -> None:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for each in watched:
-        words = [f"{row.short} {_shown(row, each.reading[row.name])}" for row in WATCHED
-                 if row.name in each.reading and not each.silent]  # fmt: skip
-        said = ", ".join(words) or ("" if each.silent else "asleep, not woken")
-        used = f"  in use: {each.used}" if each.used else ""
-        alarm = f"  ALARM: {'; '.join(each.alarms)}" if each.alarms else ""
-        line = f"{now}  {each.device.address}  {said}{used}{alarm}"
+    for gpu in watched:
+        words = [
+            f"{row.short} {_shown(row, gpu.reading[row.name])}"
+            for row in WATCHED
+            if row.name in gpu.reading and not gpu.silent
+        ]
+        said = ", ".join(words) or ("" if gpu.silent else "asleep, not woken")
+        used = f"  in use: {gpu.used}" if gpu.used else ""
+        alarm = f"  ALARM: {'; '.join(gpu.alarms)}" if gpu.alarms else ""
+        line = f"{now}  {gpu.device.address}  {said}{used}{alarm}"
         console.print(line, soft_wrap=True)
 
 
 def _picture(watched: Sequence[Watched]) -> RenderableType:
     # Alarms are on top, so that they are visible even in a terminal with few rows.
-    parts: list[Any] = [
-        Text(f"ALARM: {words}" + (f" ({each.device.address})" if len(watched) > 1 else ""), style="bold red")
-        for each in watched
-        for words in each.alarms
+    parts: list[RenderableType] = [
+        Text(f"ALARM: {words}" + (f" ({gpu.device.address})" if len(watched) > 1 else ""), style="bold red")
+        for gpu in watched
+        for words in gpu.alarms
     ]
-    for each in watched:
-        table = Table(title=Text(f"{each.device.name} ({each.device.address})"), title_justify="left")
+    for gpu in watched:
+        table = Table(title=Text(f"{gpu.device.name} ({gpu.device.address})"), title_justify="left")
         table.add_column("")
         for column in ("now", "least", "most", "limit"):
             table.add_column(column, justify="right", min_width=9)
         for row in WATCHED:
-            if (name := row.name) in each.extremes:
-                cells = (each.reading.get(name), *each.extremes[name], each.limits.get(name))
+            if (name := row.name) in gpu.extremes:
+                cells = (gpu.reading.get(name), *gpu.extremes[name], gpu.limits.get(name))
                 table.add_row(row.short, *(_shown(row, value) for value in cells))
         parts.append(table)
-        if not each.reading and not each.silent:
+        if not gpu.reading and not gpu.silent:
             parts.append(Text("asleep, not woken", style="dim"))
-        if each.used:
-            parts.append(Text(f"in use: {each.used}"))
+        if gpu.used:
+            parts.append(Text(f"in use: {gpu.used}"))
     return Group(*parts, Text("Press Ctrl-C to stop", style="dim"))

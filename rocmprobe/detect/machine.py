@@ -68,9 +68,9 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
     learn("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ))
     learn("caches", lambda: caches.read_facts(tree, environ, facts))
     facts["python.version"] = torch_build.python_version(tree)
-    found = attempt("variables", lambda: read_variables(environ)) or {}
-    learn("labels", lambda: variables.label_facts(Machine(facts=facts, variables=found)))
-    return Machine(gpus=tuple(gpus), facts=dict(sorted(facts.items())), variables=found)
+    environment = attempt("variables", lambda: read_variables(environ)) or {}
+    learn("labels", lambda: variables.label_facts(Machine(facts=facts, variables=environment)))
+    return Machine(gpus=tuple(gpus), facts=dict(sorted(facts.items())), variables=environment)
 
 
 def detect_devices(environ: Optional[Mapping[str, str]] = None) -> Machine:
@@ -79,20 +79,20 @@ def detect_devices(environ: Optional[Mapping[str, str]] = None) -> Machine:
     environ = os.environ if environ is None else environ
     devices = pci.read_devices(tree)
     torch = torch_build.read_build(tree)
-    found, facts = amd.read_gpus(tree, devices, environ, torch.value("torch.hip"))
+    gpus, facts = amd.read_gpus(tree, devices, environ, torch.value("torch.hip"))
     return Machine(
-        gpus=tuple(sorted(found, key=_pci_order)),
+        gpus=tuple(sorted(gpus, key=_pci_order)),
         facts={**facts, **torch.facts},
         variables=read_variables(environ),
     )
 
 
 def _on_windows(tree: Tree, environ: Mapping[str, str]) -> Machine:
-    found = read_variables(environ)
+    environment = read_variables(environ)
     torch = torch_build.read_build(tree)
     facts = {**system.read_windows(), **torch.facts, "python.version": torch_build.python_version(tree)}
-    facts.update(variables.label_facts(Machine(facts=facts, variables=found)))
-    return Machine(facts=dict(sorted(facts.items())), variables=found)
+    facts.update(variables.label_facts(Machine(facts=facts, variables=environment)))
+    return Machine(facts=dict(sorted(facts.items())), variables=environment)
 
 
 def _pci_order(gpu: Gpu) -> tuple[int, str]:

@@ -46,8 +46,7 @@ class SensorDevice:
 
 def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
     """Return the AMD GPUs that have sensors, sorted by PCI address, else the CPU."""
-    found = pci.read_devices(tree).values()
-    cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
+    cards = [_card(tree, device) for device in pci.read_devices(tree).values() if device.vendor == kfd.AMD]
     watched = [card for card in cards if card.files]
     return tuple(sorted(watched, key=lambda card: pci.address_order(card.address))) or (
         SensorDevice("cpu", "processor"),
@@ -78,7 +77,7 @@ def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
 
     If the card reports no plausible temperature limit, the limit is from ``data/thermal.toml``.
     """
-    found = {}
+    limits = {}
     by_table = table("thermal").get(device.isa or "", {})
     for quantity in (name for name in device.files if name in TEMPERATURES):
         stem = device.files[quantity][0].removesuffix("_input")
@@ -88,18 +87,18 @@ def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
         if _BELIEVED[0] <= millidegrees / 1000 <= _BELIEVED[1] and (
             switched_off is None or switched_off >= millidegrees
         ):
-            found[quantity] = Limit(millidegrees / 1000, name)
+            limits[quantity] = Limit(millidegrees / 1000, name)
         # The table's key is e.g. "edge" for "temperature_edge_c".
         elif (sensor := quantity.split("_")[1]) in by_table:
             source = f"data/thermal.toml: {by_table['source']}"
-            found[quantity] = Limit(float(by_table[sensor]), source)
+            limits[quantity] = Limit(float(by_table[sensor]), source)
     cap = f"{device.hwmon}/power1_cap"
     watts = (number(tree.text(cap)) or 0) / 1_000_000
     if device.hwmon and watts:
-        found["power_w"] = Limit(watts, cap)
+        limits["power_w"] = Limit(watts, cap)
     if device.vram.value:
-        found["vram_used_bytes"] = Limit(float(device.vram.value), device.vram.source)
-    return found
+        limits["vram_used_bytes"] = Limit(float(device.vram.value), device.vram.source)
+    return limits
 
 
 def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
@@ -160,11 +159,11 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
 
 
 def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
-    found: dict[str, _T] = {}
-    thread = threading.Thread(target=lambda: found.update(read()), daemon=True)
+    reading: dict[str, _T] = {}
+    thread = threading.Thread(target=lambda: reading.update(read()), daemon=True)
     thread.start()
     thread.join(_PATIENCE)
-    return {} if thread.is_alive() else found
+    return {} if thread.is_alive() else reading
 
 
 def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
@@ -175,7 +174,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
     folder = next(filter(tree.exists, folders), "")
     state = amdgpu.read_state(tree, folder) if folder else {}
-    values = {each.name: state[each.name].value for each in CONDITIONS if each.name in state}
+    values = {quantity.name: state[quantity.name].value for quantity in CONDITIONS if quantity.name in state}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 

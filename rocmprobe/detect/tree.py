@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Optional
@@ -142,6 +142,13 @@ class Tree:
             else:
                 todo.extend(reversed(target.parts))
         return here
+
+
+def shown_below_home(path: str, environ: Mapping[str, str]) -> str:
+    """Return an absolute path with ``~`` in place of the user's home folder, whose name is private."""
+    home = environ.get("HOME")
+    path = os.path.normpath(path)
+    return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
 
 
 def number(text: Optional[str]) -> Optional[int]:

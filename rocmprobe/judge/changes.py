@@ -8,7 +8,7 @@ from typing import Optional
 from rocmprobe.checks import DIRECT
 from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.model.baseline import Baseline, states
-from rocmprobe.model.changes import (  # fmt: skip
+from rocmprobe.model.changes import (
     CHANGED,
     KINDS,
     LOST,
@@ -30,12 +30,12 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
     ``before`` and ``after`` map ids of cases to states (see ``baseline.states``).
     """
-    found = (
+    differing = (
         Change(name, before.get(name), after.get(name), _kind(before.get(name), after.get(name)))
         for name in {**before, **after}
         if before.get(name) != after.get(name)
     )
-    return tuple(sorted(found, key=lambda change: (KINDS.index(change.kind), change.id)))
+    return tuple(sorted(differing, key=lambda change: (KINDS.index(change.kind), change.id)))
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
@@ -55,8 +55,8 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
     """Return the changes from the baseline to a run with these ``outcomes``."""
     now = states(outcomes)
     compared = len(baseline.states.keys() & now.keys())
-    found = changes(baseline.states, now)
-    return Changes(baseline.path, baseline.started, baseline.rocmprobe, compared, found)
+    changed = changes(baseline.states, now)
+    return Changes(baseline.path, baseline.started, baseline.rocmprobe, compared, changed)
 
 
 def regressions(results: Results) -> tuple[Outcome, ...]:
@@ -66,8 +66,8 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     PyTorch do not count, because they only explain failures in PyTorch.
     """
     if results.changes:
-        found = {change.id for change in results.changes.of(REGRESSION)}
-        return tuple(outcome for outcome in results.outcomes if outcome.id in found)
+        regressed = {change.id for change in results.changes.of(REGRESSION)}
+        return tuple(outcome for outcome in results.outcomes if outcome.id in regressed)
     return tuple(
         outcome
         for outcome in failed(results.outcomes)
@@ -90,7 +90,9 @@ def unexplained_losses(lost: Iterable[Change]) -> tuple[Change, ...]:
 def worse(results: Results) -> bool:
     """Return True if ``--fail-on regressions`` should fail."""
     if not results.changes:
-        return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
+        return bool(regressions(results)) or any(
+            outcome.state == "probe-error" for outcome in results.outcomes
+        )
     return bool(
         regressions(results) or unexplained_losses(results.changes.of(LOST)) or strange_baseline(results)
     )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.judge.changes import changes, unexplained_losses
 from rocmprobe.judge.noise import ERRORS, SAME_TIME, change, drift, yardsticks
@@ -66,13 +66,13 @@ class Comparison:
         """True if a CI job should fail: the new run is worse, or the runs cannot be compared."""
         regressed = any(change.kind == REGRESSION for change in self.changed)
         lost = unexplained_losses(change for change in self.changed if change.kind == LOST)
-        more = any(each.ratio > 1 for each in self.measured)
+        more = any(change.ratio > 1 for change in self.measured)
         return bool(regressed or lost or more or self.not_comparable)
 
 
-def run_row(results: Results, path: str) -> dict[str, Any]:
+def run_row(results: Results, path: str) -> dict[str, object]:
     """Return a run as one row of a table: its machine, versions, recommendation and cases by state."""
-    machine, found = results.machine, results.recommendation
+    machine, recommended = results.machine, results.recommendation
     known = {name: [machine.value(fact) for fact in facts] for name, facts in _VERSIONS.items()}
     return {
         "run": path,
@@ -82,9 +82,9 @@ def run_row(results: Results, path: str) -> dict[str, Any]:
         "chip": describe_gpus(machine) if machine.gpus else str(machine.value("cpu.name") or "CPU"),
         "rocmprobe": results.rocmprobe,
         **{name: str(next(filter(None, values), "")) for name, values in known.items()},
-        "verdict": found.verdict if found else "",
-        "setting": (found and found.configuration.setting) or "",
-        "variables": dict(found.configuration.env) if found else {},
+        "verdict": recommended.verdict if recommended else "",
+        "setting": (recommended and recommended.configuration.setting) or "",
+        "variables": dict(recommended.configuration.env) if recommended else {},
         "states": Counter(map(observed_state, results.outcomes)),
     }
 
@@ -97,7 +97,7 @@ def compare(old: Results, new: Results) -> Comparison:
     both = len(before.keys() & after.keys())
     if not both:
         return Comparison("they have no test in common")
-    cpus = {(each.machine.value("cpu.name"), each.machine.value("cpu.allowed")) for each in (old, new)}
+    cpus = {(run.machine.value("cpu.name"), run.machine.value("cpu.allowed")) for run in (old, new)}
     measured: list[MeasuredChange] = []
     notes = []
     for device, pairs in _pairs(old, new).items():
@@ -118,12 +118,12 @@ def _pairs(old: Results, new: Results) -> dict[str, list[tuple[Outcome, Outcome]
     # Under a setting for the CPU, the cases of a GPU run on the CPU.
     places = {setting.name: setting.device for setting in old.settings}
     later = {outcome.id: outcome for outcome in new.outcomes}
-    found: dict[str, list[tuple[Outcome, Outcome]]] = {}
+    by_device: dict[str, list[tuple[Outcome, Outcome]]] = {}
     for before in old.outcomes:
         after = later.get(before.id)
         if after and observed(before).works and observed(after).works:
-            found.setdefault(places.get(before.setting) or before.device, []).append((before, after))
-    return found
+            by_device.setdefault(places.get(before.setting) or before.device, []).append((before, after))
+    return by_device
 
 
 def _speed_change(pairs: _Pairs) -> Optional[float]:
@@ -132,12 +132,12 @@ def _speed_change(pairs: _Pairs) -> Optional[float]:
     What changed the speed under one setting can also have changed it under the others, so return the largest
     factor of all settings.
     """
-    found: dict[str, list[float]] = {}
+    factors: dict[str, list[float]] = {}
     for old, new in pairs:
         factor = drift(old.timings, new.timings)
         if yardsticks(old.timings) and yardsticks(new.timings) and math.isfinite(factor):
-            found.setdefault(old.setting, []).append(factor)
-    return max(map(geometric_mean, found.values()), default=None)
+            factors.setdefault(old.setting, []).append(factor)
+    return max(map(geometric_mean, factors.values()), default=None)
 
 
 def _measured(pairs: _Pairs, factor: Optional[float]) -> Iterator[MeasuredChange]:
@@ -149,13 +149,13 @@ def _measured(pairs: _Pairs, factor: Optional[float]) -> Iterator[MeasuredChange
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for old, new in pairs:
         for key in _TIMES if factor else ():
-            if found := change(old.timings, new.timings, key):
-                groups.setdefault((old.device, old.setting, ""), []).append(found)
-        before, after = (each.memory.get("peak_bytes") for each in (old, new))
+            if measured := change(old.timings, new.timings, key):
+                groups.setdefault((old.device, old.setting, ""), []).append(measured)
+        before, after = (outcome.memory.get("peak_bytes") for outcome in (old, new))
         if isinstance(before, int) and isinstance(after, int) and min(before, after) > 0:
             groups[old.device, old.setting, old.id] = [(after / before, 0.0)]
     for (device, setting, case), group in groups.items():
-        ratio, error = geometric_mean([each for each, _ in group]), fmean([error for _, error in group])
+        ratio, error = geometric_mean([factor for factor, _ in group]), fmean([error for _, error in group])
         noise = _WORTH_MEMORY if case else max(SAME_TIME, (factor or 1) * math.exp(ERRORS * error))
         if not 1 / noise <= ratio <= noise:
             yield MeasuredChange(device, setting, case, ratio, noise)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 #: Times that differ by at most this factor count as equal.
 SAME_TIME = 1.1
@@ -49,7 +49,7 @@ class Ratio:
         return "same" if self.least >= 1 / SAME_TIME and self.most <= SAME_TIME else "too noisy"
 
 
-def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
+def seconds(timings: Mapping[str, object], key: str) -> Optional[Seconds]:
     """Return the measurement ``key``, or None if its median or a percentile is missing or invalid."""
     median, p10, p90 = (time_of(timings.get(f"{key}{end}")) for end in ("", "_p10", "_p90"))
     if median is None or p10 is None or p90 is None:
@@ -57,10 +57,11 @@ def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
     return Seconds(median, p10, p90) if p10 <= median <= p90 else None
 
 
-def time_of(value: Any) -> Optional[float]:
+def time_of(value: object) -> Optional[float]:
     """Return ``value`` as a float, or None if it is no time in seconds (1e-9 to 1e9)."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if number and _SHORTEST <= value <= _LONGEST else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and _SHORTEST <= value <= _LONGEST:
+        return float(value)
+    return None
 
 
 def median_error(p10: float, p90: float, repeats: float) -> float:
@@ -68,7 +69,7 @@ def median_error(p10: float, p90: float, repeats: float) -> float:
     return _ERROR_OF_MEDIAN * max(0.0, math.log(p90 / p10)) / math.sqrt(repeats)
 
 
-def change(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> Optional[tuple[float, float]]:
+def change(old: Mapping[str, object], new: Mapping[str, object], key: str) -> Optional[tuple[float, float]]:
     """Return new / old of the time ``key``, and the standard error of its logarithm.
 
     Return None if one of the two measurements is missing or invalid.
@@ -77,8 +78,8 @@ def change(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> Optional
     if before is None or after is None:
         return None
     errors = (
-        median_error(found.p10, found.p90, time_of(timings.get(f"{key}_repeats")) or FEWEST_REPEATS)
-        for found, timings in ((before, old), (after, new))
+        median_error(measured.p10, measured.p90, time_of(timings.get(f"{key}_repeats")) or FEWEST_REPEATS)
+        for measured, timings in ((before, old), (after, new))
     )
     return after.median / before.median, math.hypot(*errors)
 
@@ -96,7 +97,7 @@ class Yardsticks:
     bytes: float
 
 
-def yardsticks(timings: Mapping[str, Any]) -> Optional[Yardsticks]:
+def yardsticks(timings: Mapping[str, object]) -> Optional[Yardsticks]:
     """Return the device's rates, or None if ``timings`` lacks a measurement.
 
     ``timings`` has the seconds ``gemm`` and ``copy``, and the amounts ``gemm_flops`` and ``copy_bytes``.
@@ -106,13 +107,14 @@ def yardsticks(timings: Mapping[str, Any]) -> Optional[Yardsticks]:
     return Yardsticks(flops, moved) if flops and moved else None
 
 
-def _rate(amount: Any, seconds: Any) -> Optional[float]:
-    # Times and amounts of a file can be too large for a float, or not be numbers.
-    numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
-    return amount / seconds if numbers else None
+def _rate(amount: object, seconds: object) -> Optional[float]:
+    if isinstance(amount, (int, float)) and isinstance(seconds, (int, float)):
+        # Times and amounts of a file can be too large for a float.
+        return amount / seconds if 0 < amount < 1e30 and 0 < seconds < 1e30 else None
+    return None
 
 
-def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+def drift(own: Mapping[str, object], other: Mapping[str, object]) -> float:
     """Return the factor, 1 or more, by which the speed of a matrix product or a copy changed."""
     first, second = yardsticks(own), yardsticks(other)
     if first is None or second is None:

@@ -32,7 +32,11 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
     tested, or else once for the problem without "-nhwc".
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
-    asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
+    asked = {
+        (outcome.check, outcome.problem)
+        for outcome in results.outcomes
+        if outcome.setting not in channels_last
+    }
     recorded = {row["problem"] for row in _recorded(results)}
     for outcome in outcomes:
         problem = outcome.problem
@@ -66,7 +70,7 @@ def computed_seconds(
 def counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
     """Return how often the program computes each of its convolutions, by direction, or {} if unknown."""
     counts = {row["problem"]: row["counts"] for row in _recorded(results)}
-    return counts if any(sum(each.values()) for each in counts.values()) else {}
+    return counts if any(sum(by_direction.values()) for by_direction in counts.values()) else {}
 
 
 def shapes_of(results: Results) -> Optional[Shapes]:
@@ -80,5 +84,5 @@ def shapes_of(results: Results) -> Optional[Shapes]:
 
 def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
     shapes = results.options.get("shapes")
-    found: Sequence[Mapping[str, Any]] = shapes["problems"] if shapes else ()
-    return found
+    rows: Sequence[Mapping[str, Any]] = shapes["problems"] if shapes else ()
+    return rows

@@ -183,7 +183,7 @@ def first_applicable(
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
-    first = next(each for each in advice if all_hold(each.when, words))
+    first = next(item for item in advice if all_hold(item.when, words))
     return first.given_to(row.gfx if row else None)
 
 
@@ -215,7 +215,7 @@ def _cause(row: Mapping[str, Any]) -> Cause:
 
 
 def _advice(rows: Iterable[Mapping[str, Any]]) -> tuple[Advice, ...]:
-    return tuple(Advice(_paragraph(each["text"]), tuple(each.get("when", ()))) for each in rows)
+    return tuple(Advice(_paragraph(row["text"]), tuple(row.get("when", ()))) for row in rows)
 
 
 def _paragraph(text: str) -> str:

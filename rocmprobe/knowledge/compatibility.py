@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple, Optional
@@ -19,7 +19,7 @@ from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Gpu, Machine
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import Row, rows, table
 from rocmprobe.text.versions import version_numbers, within
 
 #: Special names of symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even
@@ -93,25 +93,24 @@ class Combination:
     def rocm_number(self) -> Optional[str]:
         """MAJOR.MINOR of torch's ROCm, or of the installed ROCm if torch's ROCm is unknown."""
         suffix = (self.torch or "").partition("+rocm")[2]
-        found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
-        return found[0] if found else None
+        match = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
+        return match[0] if match else None
 
     @property
     def torch_number(self) -> Optional[str]:
         """MAJOR.MINOR of the torch version."""
-        found = _NUMBER.match((self.torch or "").strip())
-        return found[0] if found else None
+        match = _NUMBER.match((self.torch or "").strip())
+        return match[0] if match else None
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(Row, frozen=True):
     """A condition on chip and stack: one [[relation]] in data/compatibility.toml."""
 
     name: str
     asks: str
     source: str
-    no: Mapping[str, Points] = field(default_factory=dict)
-    yes: Mapping[str, Points] = field(default_factory=dict)
+    no: Mapping[str, Points] = {}
+    yes: Mapping[str, Points] = {}
     settles: tuple[str, ...] = ()
 
 
@@ -138,13 +137,13 @@ class Answer:
         A negative weight speaks against the cause.
         """
         consequences = self.relation.yes if self.holds else self.relation.no
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for symptom, points in consequences.items():
             if symptom == ALWAYS or symptom in symptoms or (symptom == ANY and symptoms):
                 for name, weight in points.items():
                     cause = self.cause if name == THIS else name
-                    found[cause] = max(found.get(cause, weight), weight)
-        return found
+                    weights[cause] = max(weights.get(cause, weight), weight)
+        return weights
 
     @property
     def settled(self) -> tuple[str, ...]:
@@ -152,7 +151,7 @@ class Answer:
         return self.relation.settles if self.holds and self.certain else ()
 
 
-class _Found(NamedTuple):
+class _Result(NamedTuple):
     holds: bool
     certain: bool
     says: str
@@ -164,10 +163,7 @@ class _Found(NamedTuple):
 @lru_cache(maxsize=1)
 def relations() -> tuple[Relation, ...]:
     """Return every relation, in the order of data/compatibility.toml."""
-    return tuple(
-        Relation(**{**row, "settles": tuple(row.get("settles", ()))})
-        for row in table("compatibility")["relation"]
-    )
+    return rows("compatibility", "relation", Relation)
 
 
 @lru_cache(maxsize=1)
@@ -220,7 +216,9 @@ def answers(combination: Combination) -> tuple[Answer, ...]:
     Skip relations that do not apply or that need unknown facts.
     """
     return tuple(
-        Answer(relation, *found) for relation in relations() for found in _CHECKS[relation.name](combination)
+        Answer(relation, *result)
+        for relation in relations()
+        for result in _CHECKS[relation.name](combination)
     )
 
 
@@ -229,33 +227,33 @@ def answer(combination: Combination, name: str) -> Optional[Answer]:
 
     Raise KeyError if the name is unknown.
     """
-    relation = next((each for each in relations() if each.name == name), None)
+    relation = next((row for row in relations() if row.name == name), None)
     if relation is None:
         raise KeyError(name)
-    return next((Answer(relation, *found) for found in _CHECKS[name](combination)), None)
+    return next((Answer(relation, *result) for result in _CHECKS[name](combination)), None)
 
 
-def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return the results in ``found`` that prevent programs from running."""
-    return tuple(each for each in found if not each.holds and each.stops)
+def failing(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """Return the results in ``answers`` that prevent programs from running."""
+    return tuple(answer for answer in answers if not answer.holds and answer.stops)
 
 
-def _torch_is_for_amd(combination: Combination) -> Iterator[_Found]:
+def _torch_is_for_amd(combination: Combination) -> Iterator[_Result]:
     if combination.amd and combination.build:
         name = combination.build.upper()
-        yield _Found(
+        yield _Result(
             False, True, f"the installed PyTorch is a {name} build", f"its version {combination.torch}"
         )
     elif combination.amd and (combination.torch_kind == "rocm" or "rocm" in (combination.torch or "")):
-        yield _Found(
+        yield _Result(
             True, True, "the installed PyTorch is a build for ROCm", f"its version {combination.torch}"
         )
 
 
-def _override_is_accepted(combination: Combination) -> Iterator[_Found]:
+def _override_is_accepted(combination: Combination) -> Iterator[_Result]:
     if combination.override:
         isa = gpus.isa_of_override(combination.override)
-        yield _Found(
+        yield _Result(
             isa is not None,
             True,
             f"the override names {isa}"
@@ -266,39 +264,39 @@ def _override_is_accepted(combination: Combination) -> Iterator[_Found]:
         )
 
 
-def _override_is_read(combination: Combination) -> Iterator[_Found]:
+def _override_is_read(combination: Combination) -> Iterator[_Result]:
     if combination.override and combination.system == "windows":
         says = "HSA_OVERRIDE_GFX_VERSION is read on Linux only"
-        yield _Found(False, True, says, "ROCT src/topology.c is not part of ROCm on Windows")
+        yield _Result(False, True, says, "ROCT src/topology.c is not part of ROCm on Windows")
 
 
-def _silicon_fits_override(combination: Combination) -> Iterator[_Found]:
+def _silicon_fits_override(combination: Combination) -> Iterator[_Result]:
     silicon, code = gpus.target(combination.gfx), gpus.target(combination.effective)
     if not combination.poses or combination.gfx is None:
         return
     reported = [row for row in _known_to_break(combination) if row.effective]
     if reported:
-        yield _Found(False, False, _clause(reported[0].title), reported[0].source)
+        yield _Result(False, False, _clause(reported[0].title), reported[0].source)
     elif gpus.missing_features(combination.gfx, combination.effective):
         says = (
             f"the override selects code for {combination.effective}, which may use features that "
             f"{combination.gfx} lacks"
         )
         other_encoding = combination.gfx[:-2] != str(combination.effective)[:-2]
-        yield _Found(False, False, says, "gpus.toml (LLVM AMDGPU.td)", stops=other_encoding)
+        yield _Result(False, False, says, "gpus.toml (LLVM AMDGPU.td)", stops=other_encoding)
     elif silicon and code:
         says = f"{combination.gfx} executes all instructions of {combination.effective}"
-        yield _Found(True, False, says, "gpus.toml (LLVM AMDGPU.td)")
+        yield _Result(True, False, says, "gpus.toml (LLVM AMDGPU.td)")
 
 
-def _torch_has_code(combination: Combination) -> Iterator[_Found]:
+def _torch_has_code(combination: Combination) -> Iterator[_Result]:
     if combination.isa and combination.torch_targets is not None:
         holds = has_code_for(Fact(combination.torch_targets), combination.isa)
         says = f"the installed PyTorch has {'' if holds else 'no '}code for the chip that the runtime sees"
-        yield _Found(holds, True, says, "the code objects in libtorch_hip.so")
+        yield _Result(holds, True, says, "the code objects in libtorch_hip.so")
 
 
-def _wheel_has_code(combination: Combination) -> Iterator[_Found]:
+def _wheel_has_code(combination: Combination) -> Iterator[_Result]:
     if (
         combination.torch_targets is not None
         or combination.build
@@ -317,10 +315,10 @@ def _wheel_has_code(combination: Combination) -> Iterator[_Found]:
             if held
             else "no official wheel of this version has code for the chip"
         )
-        yield _Found(held, False, says, "gpus.toml")
+        yield _Result(held, False, says, "gpus.toml")
 
 
-def _amd_wheel_has_code(combination: Combination) -> Iterator[_Found]:
+def _amd_wheel_has_code(combination: Combination) -> Iterator[_Result]:
     row = gpus.target(combination.isa)
     if (
         row
@@ -330,10 +328,10 @@ def _amd_wheel_has_code(combination: Combination) -> Iterator[_Found]:
         and _of_amd(combination)
     ):
         says = f"AMD's index of wheels has {'a' if row.amd_wheels else 'no'} package with code for {row.gfx}"
-        yield _Found(row.amd_wheels, False, says, "gpus.toml")
+        yield _Result(row.amd_wheels, False, says, "gpus.toml")
 
 
-def _package_has_code(combination: Combination) -> Iterator[_Found]:
+def _package_has_code(combination: Combination) -> Iterator[_Result]:
     if combination.package and combination.isa and gpus.target(combination.isa):
         patterns = [
             name.lower().replace("x", "?").replace("gf?", "gfx") for name in combination.package.split()
@@ -341,25 +339,25 @@ def _package_has_code(combination: Combination) -> Iterator[_Found]:
         holds = any(fnmatchcase(combination.isa, pattern) for pattern in patterns)
         with_or_without = "with" if holds else "without"
         says = f"the installed package is for {combination.package}, {with_or_without} {combination.isa}"
-        yield _Found(holds, False, says, "the name of the package or of its index")
+        yield _Result(holds, False, says, "the name of the package or of its index")
 
 
 def _of_amd(combination: Combination) -> bool:
     """Return True if only AMD's index has a ROCm build of torch for ``combination``."""
     # PyTorch's index has no ROCm build for Windows or for a ROCm newer than PyTorch's stacks.
-    newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
+    newest = max(version_numbers(stack.rocm) for stack in stacks() if stack.kind == "official")
     number = combination.rocm_number
     return combination.system == "windows" or bool(number and version_numbers(number) > newest)
 
 
-def _runtime_knows_chip(combination: Combination) -> Iterator[_Found]:
+def _runtime_knows_chip(combination: Combination) -> Iterator[_Result]:
     number = combination.rocm_number
     if number is None or combination.poses:
         return
     for row in _rows("runtime"):
         if combination.gfx in row["gfx"]:
             holds = version_numbers(number) >= version_numbers(row["since"])
-            yield _Found(
+            yield _Result(
                 holds,
                 False,
                 _known_since("ROCm", number, combination.gfx, row["since"], holds),
@@ -368,18 +366,18 @@ def _runtime_knows_chip(combination: Combination) -> Iterator[_Found]:
             return
 
 
-def _kernel_knows_chip(combination: Combination) -> Iterator[_Found]:
-    found = _NUMBER.search(combination.kernel or "")
-    if found is None or combination.system not in (None, "linux"):
+def _kernel_knows_chip(combination: Combination) -> Iterator[_Result]:
+    match = _NUMBER.search(combination.kernel or "")
+    if match is None or combination.system not in (None, "linux"):
         return
-    number = version_numbers(found[0])
+    number = version_numbers(match[0])
     for row in _rows("kernel"):
         holds = number >= version_numbers(row["since"])
         if combination.gfx in row["gfx"] and (holds or number <= version_numbers(row["before"])):
-            yield _Found(
+            yield _Result(
                 holds,
                 False,
-                _known_since("Linux", found[0], combination.gfx, row["since"], holds),
+                _known_since("Linux", match[0], combination.gfx, row["since"], holds),
                 row["source"],
             )
             return
@@ -396,28 +394,28 @@ def _rows(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _rocblas_has_kernels(combination: Combination) -> Iterator[_Found]:
+def _rocblas_has_kernels(combination: Combination) -> Iterator[_Result]:
     isa = combination.isa
     if isa and combination.rocblas_targets is not None:
         holds = has_code_for(Fact(combination.rocblas_targets), isa)
         says = f"the installed rocBLAS has {'' if holds else 'no '}files for the chip that the runtime sees"
-        yield _Found(holds, True, says, "the names of rocBLAS's files")
+        yield _Result(holds, True, says, "the names of rocBLAS's files")
     else:
         yield from _in_library("rocblas", "rocBLAS", combination)
 
 
-def _hipblaslt_has_kernels(combination: Combination) -> Iterator[_Found]:
-    for found in _in_library("hipblaslt", "hipBLASLt", combination):
-        yield found._replace(stops=False)
+def _hipblaslt_has_kernels(combination: Combination) -> Iterator[_Result]:
+    for result in _in_library("hipblaslt", "hipBLASLt", combination):
+        yield result._replace(stops=False)
 
 
-def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
-    for found in _in_library("miopen-databases", "MIOpen", combination, "databases"):
-        means = "" if found.holds else ": its first calls compile and measure kernels"
-        yield found._replace(stops=False, says=f"{found.says}{means}")
+def _miopen_has_databases(combination: Combination) -> Iterator[_Result]:
+    for result in _in_library("miopen-databases", "MIOpen", combination, "databases"):
+        means = "" if result.holds else ": its first calls compile and measure kernels"
+        yield result._replace(stops=False, says=f"{result.says}{means}")
 
 
-def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
+def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Result]:
     """Yield one result, on whether AMD's build of the library ``name`` has ``what`` for the chip.
 
     Yield nothing if this is unknown. ``what`` is "kernels" or "databases". ``title`` is the library's name in
@@ -433,33 +431,33 @@ def _in_library(name: str, title: str, combination: Combination, what: str = "ke
         if row["library"] == name and within(number, row["since"], row["until"]):
             holds = isa in row["gfx"]
             says = f"{title} of ROCm {number} has {'' if holds else 'no '}{what} for {isa}"
-            yield _Found(holds, False, says, row["source"])
+            yield _Result(holds, False, says, row["source"])
             return
 
 
-def _miopen_compiles_primitive(combination: Combination) -> Iterator[_Found]:
+def _miopen_compiles_primitive(combination: Combination) -> Iterator[_Result]:
     for row in _rows("primitive"):
         if combination.primitive == row["primitive"] and combination.isa in row["gfx"]:
-            yield _Found(False, False, f"{row['says']} {combination.isa}", row["source"], stops=False)
+            yield _Result(False, False, f"{row['says']} {combination.isa}", row["source"], stops=False)
             return
 
 
-def _wsl_takes_chip(combination: Combination) -> Iterator[_Found]:
+def _wsl_takes_chip(combination: Combination) -> Iterator[_Result]:
     if combination.system != "wsl" or combination.gfx is None:
         return
     for row in wsl.families():
         if row.name == gpus.family(combination.gfx):
-            yield _Found(row.works != "no", False, _clause(row.text), row.source)
+            yield _Result(row.works != "no", False, _clause(row.text), row.source)
 
 
-def _first_device_is_a_card(combination: Combination) -> Iterator[_Found]:
+def _first_device_is_a_card(combination: Combination) -> Iterator[_Result]:
     if combination.first in FIRST:
         says = (
             "the first GPU that programs see is the card"
             if combination.first == "card"
             else "the first GPU that programs see is the one in the processor, not the card"
         )
-        yield _Found(
+        yield _Result(
             combination.first == "card",
             True,
             says,
@@ -468,11 +466,11 @@ def _first_device_is_a_card(combination: Combination) -> Iterator[_Found]:
         )
 
 
-def _stack_is_not_known_to_break(combination: Combination) -> Iterator[_Found]:
+def _stack_is_not_known_to_break(combination: Combination) -> Iterator[_Result]:
     if combination.poses:
         return
     for row in _known_to_break(combination):
-        yield _Found(False, False, _clause(row.title), row.source, cause=row.cause)
+        yield _Result(False, False, _clause(row.title), row.source, cause=row.cause)
 
 
 def _known_to_break(combination: Combination) -> tuple[Broken, ...]:
@@ -494,7 +492,7 @@ def _clause(sentence: str) -> str:
     return sentence.rstrip(".")
 
 
-_CHECKS: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
+_CHECKS: Mapping[str, Callable[[Combination], Iterator[_Result]]] = {
     "torch-is-for-amd": _torch_is_for_amd,
     "override-is-accepted": _override_is_accepted,
     "override-is-read": _override_is_read,

@@ -124,19 +124,19 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
     rows = data.get("expectation", [])
     if strangers or not isinstance(rows, list):
         raise BadInput(f"{name}: {', '.join(strangers) or 'expectation'}: a row begins with [[expectation]]")
-    found: dict[str, Expectation] = {}
+    by_id: dict[str, Expectation] = {}
     for number, row in enumerate(rows, 1):
         label = f"{name}: row {number}"
         if not isinstance(row, Mapping) or not re.fullmatch(r"[a-z0-9-]+", str(row.get("id", ""))):
             raise BadInput(f"{label}: id is missing or invalid; use lowercase letters, digits and hyphens")
         label = f"{label} ({row['id']})"
-        if row["id"] in found:
+        if row["id"] in by_id:
             raise BadInput(f"{label}: another row has this id; use a new one")
         wrong = _wrong(row)
         if wrong:
             raise BadInput(f"{label}: {wrong}")
-        found[row["id"]] = from_json(Expectation, row)
-    return tuple(found.values())
+        by_id[row["id"]] = from_json(Expectation, row)
+    return tuple(by_id.values())
 
 
 def _wrong(row: Mapping[str, Any]) -> str:
@@ -159,15 +159,18 @@ def _wrong(row: Mapping[str, Any]) -> str:
     return _strange_word(row) or _bad_version(row) or _bad_source(row)
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, str) and each for each in value)
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) and text for text in value)
 
 
 def _strange_word(row: Mapping[str, Any]) -> str:
     vocabularies: Mapping[str, Sequence[str]] = {
-        "checks": tuple(CHECKS), "states": _EXPECTABLE, "kinds": tuple(KINDS),
-        "dtypes": tuple(DTYPES.values()), "directions": DIRECTIONS,
-    }  # fmt: skip
+        "checks": tuple(CHECKS),
+        "states": _EXPECTABLE,
+        "kinds": tuple(KINDS),
+        "dtypes": tuple(DTYPES.values()),
+        "directions": DIRECTIONS,
+    }
     for key, words in vocabularies.items():
         for word in row.get(key, ()):
             if word not in words:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import Row, rows, table
 
 PciId = Union[str, int]
 
@@ -24,8 +24,7 @@ _OVERRIDE_VALUE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
 _OVERRIDE_LIMITS = (63, 255, 255)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Row, frozen=True):
     """One gfx target, such as "gfx1010"."""
 
     gfx: str
@@ -44,7 +43,7 @@ class Target:
     wheel_torch: str = ""
     wheel_rocm: str = ""
     amd_wheels: bool = False
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,7 @@ class _Tables:
 @lru_cache(maxsize=1)
 def _tables() -> _Tables:
     data = table("gpus")
-    targets = {}
-    for row in data["target"]:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-        targets[row["gfx"]] = Target(**fields)
+    targets = {target.gfx: target for target in rows("gpus", "target", Target)}
     return _Tables(targets, data["features"], data["workarounds"])
 
 

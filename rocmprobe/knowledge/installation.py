@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -95,27 +95,35 @@ def constraints(option: Option, place: Place) -> tuple[str, ...]:
     """Return the lines of pip's constraints file for a stack, or () if the versions are unknown."""
     stack = option.stack
     # Keep the local part of versions, such as "+rocm6.2". Otherwise pip could use another index.
-    pins = [name for name in (re.sub(r"\{extra\}", "", each) for each in stack.packages) if "==" in name]
+    pins = [name for name in (package.replace("{extra}", "") for package in stack.packages) if "==" in name]
     if not pins and _ROCM_TORCH.fullmatch(place.torch):
         pins = [f"torch=={place.torch}"]
     others = [name for name in stack.packages if re.search(r"[<>]", name)]
     return (*pins, *others, *stack.constraints) if pins else ()
 
 
-def as_data(made: Plan) -> dict[str, Any]:
+def as_data(made: Plan) -> dict[str, object]:
     """Return a plan as JSON data. docs/installing.md describes the keys."""
     option, stack = made.option, made.option.stack
     return {
-        "stack": stack.name, "title": stack.title, "kind": stack.kind, "gfx": option.gfx,
-        "runs_as": option.runs_as, "override": option.lent.override if option.lent else None,
-        "rocm": stack.rocm, "torch": stack.torch, "python": made.python, "status": option.status,
-        "evidence": option.evidence, "text": stack.text,
+        "stack": stack.name,
+        "title": stack.title,
+        "kind": stack.kind,
+        "gfx": option.gfx,
+        "runs_as": option.runs_as,
+        "override": option.lent.override if option.lent else None,
+        "rocm": stack.rocm,
+        "torch": stack.torch,
+        "python": made.python,
+        "status": option.status,
+        "evidence": option.evidence,
+        "text": stack.text,
         "steps": [{"what": what, "commands": list(commands)} for what, commands in made.steps],
         "constraints": list(made.constraints),
         "limits": list(option.known_limits),
         "broken": [{"title": row.title, "text": row.text} for row in option.broken],
         "sources": [{"source": source, "date": date} for source, date in option.sources],
-    }  # fmt: skip
+    }
 
 
 def _python(published: tuple[str, ...], there: str) -> str:
@@ -128,7 +136,7 @@ def _pip(option: Option, place: Place, shell: _Shell) -> str:
     others = (target.gfx for target in map(gpus.target, place.chips[1:]) if target)
     chips = dict.fromkeys((option.runs_as, *(chip for chip in others if has_code(stack, chip))))
     extra = f"[{','.join(f'device-{chip}' for chip in chips)}]"
-    packages = " ".join(shell.quoted(each.replace("{extra}", extra)) for each in stack.packages)
+    packages = " ".join(shell.quoted(package.replace("{extra}", extra)) for package in stack.packages)
     return f"pip install {packages} {stack.index_option} {stack.index}"
 
 

@@ -246,7 +246,7 @@ def _choice(messages: Iterable[Message]) -> Optional[ChosenSolver]:
     choice: Optional[ChosenSolver] = None
     mode: Optional[str] = None
     find_db: Optional[str] = None
-    found: Optional[ChosenSolver] = None
+    fastest: Optional[ChosenSolver] = None
     listed: Optional[ChosenSolver] = None
     times: dict[str, Optional[float]] = {}
     for message in messages:
@@ -259,7 +259,7 @@ def _choice(messages: Iterable[Message]) -> Optional[ChosenSolver]:
             find_db, times[match[3]] = "hit", _number(match[1])
         elif match := _CHOSEN.search(text):
             choice = _chosen(match[1], match[2], _number(match[3]), _find_db_result(find_db, mode))
-            find_db = found = listed = None
+            find_db = fastest = listed = None
         elif function == "FindConvolution" and (match := _LISTED.match(text)):
             if listed is None:
                 time = _number(match[2])
@@ -272,8 +272,8 @@ def _choice(messages: Iterable[Message]) -> Optional[ChosenSolver]:
             find_db = listed = None
         elif match := _FOUND.match(text):
             time = _number(match[3])
-            if found is None or (time or 0.0) < (found.milliseconds or 0.0):
-                choice = found = _chosen(match[1], match[2], time, find_db)
+            if fastest is None or (time or 0.0) < (fastest.milliseconds or 0.0):
+                choice = fastest = _chosen(match[1], match[2], time, find_db)
         elif match := _SOLVER_ID.match(text):
             solver = solver_name(match[1])
             choice = _chosen(solver, match[2], times.get(solver), find_db)
@@ -320,36 +320,38 @@ def _driver_choice(lines: Iterable[str]) -> Optional[ChosenSolver]:
 
 
 def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
-    found: dict[Status, None] = {}
+    statuses: dict[Status, None] = {}
     for line in lines:
         if match := _CALL.match(line):
             number = _bytes(match[2]) or 0
             name = STATUSES[number] if number < len(STATUSES) else f"miopenStatus {number}"
-            found[Status(name, number, match[1])] = None
+            statuses[Status(name, number, match[1])] = None
         else:
             for name in _STATUS.findall(line):
-                found[Status(name, STATUSES.index(name) if name in STATUSES else None)] = None
-    return tuple(status for status in found if status.number != 0)
+                statuses[Status(name, STATUSES.index(name) if name in STATUSES else None)] = None
+    return tuple(status for status in statuses if status.number != 0)
 
 
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the failures, the most informative first."""
-    left = [each for each in messages if each.function is None]
+    left = [message for message in messages if message.function is None]
     logged = [
-        each
-        for each in messages
-        if each.function is not None
-        and each.level in ("Fatal", "Error")
-        and not _PASSED_OVER.search(each.text)
+        message
+        for message in messages
+        if message.function is not None
+        and message.level in ("Fatal", "Error")
+        and not _PASSED_OVER.search(message.text)
     ]
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
-    caught = [each for each in messages if each.level == "Warning" and each.place]
-    unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
+    caught = [message for message in messages if message.level == "Warning" and message.place]
+    unbuilt = bool(_sources([*left, *logged]))
     # If a kernel could not be built, the messages of the compiler have the most details.
     ordered = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
-    return tuple({each.line: each for each in [*ordered, *caught]}.values())
+    return tuple({message.line: message for message in [*ordered, *caught]}.values())
 
 
 def _sources(failures: Iterable[Message]) -> tuple[str, ...]:
-    found = [match[1] for each in failures for pattern in _SOURCES if (match := pattern.search(each.text))]
-    return tuple(dict.fromkeys(path.rpartition("/")[2] for path in found))
+    paths = [
+        match[1] for message in failures for pattern in _SOURCES if (match := pattern.search(message.text))
+    ]
+    return tuple(dict.fromkeys(path.rpartition("/")[2] for path in paths))

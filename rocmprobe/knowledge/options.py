@@ -87,7 +87,7 @@ class Option:
     @property
     def known_limits(self) -> tuple[str, ...]:
         """Sentences about what does not work."""
-        return (*(row.text for row in self.limits), *(f"{_with_source(each)}." for each in self.lacking))
+        return (*(row.text for row in self.limits), *(f"{_with_source(answer)}." for answer in self.lacking))
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
@@ -114,15 +114,15 @@ def options(
     target = gpus.target(gfx)
     if target is None:
         return ()
-    found = (
+    here = (
         _option(stack, target.gfx, lent, system, atomics)
         for stack in stacks()
         if system in stack.systems
         and (distribution is None or not stack.distributions or distribution in stack.distributions)
         for lent in _ways(stack, target.gfx, system)
     )
-    newest = sorted(found, key=lambda each: (each.report or each.stack).date, reverse=True)
-    return tuple(sorted(newest, key=lambda each: _order(each, distribution)))
+    newest = sorted(here, key=lambda option: (option.report or option.stack).date, reverse=True)
+    return tuple(sorted(newest, key=lambda option: _order(option, distribution)))
 
 
 def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[CodeLoan]]:
@@ -190,11 +190,18 @@ def combination(
     # data/compatibility.toml has the rocBLAS targets of the stacks from PyTorch and AMD. In other stacks,
     # rocBLAS is assumed to have code for the chip.
     return Combination(
-        amd=True, gfx=gfx, effective=runs_as, override=lent.override if lent else None,
-        torch=stack.torch or None, rocm=stack.rocm or None, system=system, torch_targets=(runs_as,),
-        rocblas_targets=None if stack.kind in _PUBLISHED else (runs_as,), atomics=atomics,
+        amd=True,
+        gfx=gfx,
+        effective=runs_as,
+        override=lent.override if lent else None,
+        torch=stack.torch or None,
+        rocm=stack.rocm or None,
+        system=system,
+        torch_targets=(runs_as,),
+        rocblas_targets=None if stack.kind in _PUBLISHED else (runs_as,),
+        atomics=atomics,
         torch_kind="rocm",
-    )  # fmt: skip
+    )
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
@@ -202,10 +209,10 @@ def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Ans
 
     Skip libraries that ``known`` already names.
     """
-    for each in answered:
-        library = _LIBRARIES.get(each.relation.name)
-        if library and not each.holds and not any(library in row.text for row in known):
-            yield each
+    for answer in answered:
+        library = _LIBRARIES.get(answer.relation.name)
+        if library and not answer.holds and not any(library in row.text for row in known):
+            yield answer
 
 
 def _listed(stack: Stack, gfx: str) -> bool:

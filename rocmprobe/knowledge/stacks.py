@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.knowledge import gpus
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import Row, rows
 from rocmprobe.text.versions import within
 
 #: The version number of "tensorflow-rocm 2.5" is not a ROCm version.
@@ -18,8 +18,7 @@ KINDS = ("official", "amd-stable", "amd-nightly", "distribution", "community", "
 SYSTEMS = ("linux", "wsl", "windows")
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(Row, frozen=True):
     """A build of PyTorch for ROCm, and how to install it: one [[stack]] in data/stacks.toml."""
 
     name: str
@@ -35,7 +34,7 @@ class Stack:
     distributions: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
-    tested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tested: Mapping[str, tuple[str, ...]] = {}
     index: str = ""
     index_option: str = "--index-url"
     packages: tuple[str, ...] = ()
@@ -43,8 +42,7 @@ class Stack:
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Row, frozen=True, rename={"posing": "as"}):
     """A user's report on a stack and a chip: one [[report]] in data/stacks.toml.
 
     - ``posing``: target whose code the chip ran with an override, or ""
@@ -62,8 +60,7 @@ class Report:
     torch: str = ""
 
 
-@dataclass(frozen=True)
-class CodeLoan:
+class CodeLoan(Row, frozen=True, rename={"posing": "as"}):
     """Chips that can run another chip's code with an override: one row ``[[lent]]`` in data/stacks.toml.
 
     ``posing`` is the target whose code the chips run.
@@ -77,8 +74,7 @@ class CodeLoan:
     date: str
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Row, frozen=True):
     """Something that does not work on a chip: one [[limit]] in data/stacks.toml.
 
     - ``env``: environment variables that avoid the problem
@@ -90,13 +86,12 @@ class Limit:
     text: str
     source: str
     date: str
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     caches: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(Row, frozen=True):
     """Releases that do not work on the targets ``gfx``: one [[broken]] in data/stacks.toml.
 
     - ``effective``, ``system``: ISA and operating system with which the failure occurs, "" for any
@@ -142,25 +137,25 @@ class Installed:
 @cache
 def stacks() -> tuple[Stack, ...]:
     """Return every stack, in the order of data/stacks.toml."""
-    return tuple(Stack(**_fields(row)) for row in table("stacks")["stack"])
+    return rows("stacks", "stack", Stack)
 
 
 @cache
 def reports() -> tuple[Report, ...]:
     """Return every user report about a stack on a chip."""
-    return tuple(Report(**_fields(row)) for row in table("stacks")["report"])
+    return rows("stacks", "report", Report)
 
 
 @cache
 def code_loans() -> tuple[CodeLoan, ...]:
     """Return every override that lets chips run the code of another chip."""
-    return tuple(CodeLoan(**_fields(row)) for row in table("stacks")["lent"])
+    return rows("stacks", "lent", CodeLoan)
 
 
 @cache
 def limits() -> tuple[Limit, ...]:
     """Return every known limit of a chip."""
-    return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
+    return rows("stacks", "limit", Limit)
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -173,14 +168,7 @@ def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
 @cache
 def broken() -> tuple[Broken, ...]:
     """Return the releases that are known to fail on a chip."""
-    return tuple(Broken(**_fields(row)) for row in table("stacks")["broken"])
-
-
-def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-    if "as" in values:
-        values["posing"] = values.pop("as")
-    return values
+    return rows("stacks", "broken", Broken)
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
@@ -237,11 +225,11 @@ def system_of(name: object, kernel: object = None) -> str:
 def distribution_of(name: object) -> Optional[str]:
     """Return the id of a Linux distribution, given its id or full name, or None if unknown."""
     words = re.findall(r"[a-z]+", str(name or "").lower())
-    known = {each for stack in stacks() for each in stack.distributions} | {"ubuntu", "rhel", "opensuse"}
+    known = {name for stack in stacks() for name in stack.distributions} | {"ubuntu", "rhel", "opensuse"}
     return next((word for word in words if word in known), None)
 
 
 def rocm_of(torch_version: object) -> Optional[str]:
     """Return the ROCm version in a text such as "2.0.1+rocm5.4.2" or "2.0, ROCm 5.4", or None."""
-    found = _ROCM.search(str(torch_version))
-    return found[1] if found else None
+    match = _ROCM.search(str(torch_version))
+    return match[1] if match else None

@@ -10,10 +10,12 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Optional
 
+import msgspec
+
 from rocmprobe.knowledge.gpus import isa_of_override
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Machine
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import Row, table
 from rocmprobe.text.versions import Release, release, version_numbers
 
 EFFECTIVE = "effective"
@@ -54,8 +56,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class ValidValue:
+class ValidValue(Row, frozen=True):
     """A valid value of a variable, as a word, a number or both."""
 
     word: str = ""
@@ -63,8 +64,7 @@ class ValidValue:
     since: str = ""
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(Row, frozen=True):
     """An environment variable: one row of ``data/variables.toml``."""
 
     name: str
@@ -112,7 +112,7 @@ class _Table:
 @lru_cache(maxsize=1)
 def _table() -> _Table:
     data = table("variables")
-    rows = [_variable(row) for row in [*data["variable"], *_members(data["family"])]]
+    rows = [msgspec.convert(row, Variable) for row in [*data["variable"], *_members(data["family"])]]
     return _Table(
         {row.name: row for row in rows},
         tuple(row for row in rows if row.name.endswith("*")),
@@ -127,10 +127,6 @@ def _members(families: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             row = {**common, **member}
             own = {key: row.pop(key, "") for key in ("what", "file")}
             yield {**row, "effect": row["effect"].format(**own), "source": row["source"].format(**own)}
-
-
-def _variable(row: dict[str, Any]) -> Variable:
-    return Variable(**{**row, "choices": tuple(ValidValue(**choice) for choice in row.get("choices", ()))})
 
 
 def variables() -> tuple[Variable, ...]:
@@ -154,8 +150,7 @@ def nearest(name: str) -> Optional[str]:
         return None
     # Comparisons are slow, so skip names of very different length, which cannot be misspellings.
     alike = [known for known in _known() if abs(len(known) - len(name)) <= max(2, len(name) // 4)]
-    found = difflib.get_close_matches(name, alike, 1, 0.8)
-    return found[0] if found else None
+    return next(iter(difflib.get_close_matches(name, alike, 1, 0.8)), None)
 
 
 _LONGEST = 120
@@ -227,8 +222,8 @@ def labels(machine: Machine) -> dict[str, Label]:
 def label_facts(machine: Machine) -> dict[str, Fact]:
     """Return a fact ``variables.<NAME>`` with the words of the label, for each variable that is set."""
     return {
-        f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
-        for name, each in labels(machine).items()
+        f"variables.{name}": Fact(", ".join(label.words), "; ".join(filter(None, (label.why, label.source))))
+        for name, label in labels(machine).items()
     }
 
 
@@ -239,10 +234,10 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
         return _unknown(name, rocm)
     if row.of == "nobody":
         return Label((FOLKLORE,), row.effect, row.source)
-    found, product = (torch, "torch") if row.of == "torch" else (rocm, "ROCm")
-    if found and row.since and found < version_numbers(row.since):
+    version, product = (torch, "torch") if row.of == "torch" else (rocm, "ROCm")
+    if version and row.since and version < version_numbers(row.since):
         return Label((NOT_HERE,), f"not read before {product} {row.since}", row.source)
-    if found and row.until and found > version_numbers(row.until):
+    if version and row.until and version > version_numbers(row.until):
         return Label((NOT_HERE,), f"not read after {product} {row.until}", row.source)
     refused = _refused(row, value, rocm)
     if refused:
@@ -308,7 +303,7 @@ def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
     if row.values == "gfx-version" and isa_of_override(value) is None:
         return "not MAJOR.MINOR.STEPPING in decimal numbers: the ROCm runtime refuses to start"
     if row.values == "devices" and not all(
-        _DEVICE.fullmatch(each.strip()) for each in text.split(",") if text
+        _DEVICE.fullmatch(item.strip()) for item in text.split(",") if text
     ):
         return "neither an index nor a GPU-UUID: the list ends there, and GPUs listed after it are hidden"
     if row.values == "alloc-conf":
@@ -328,7 +323,7 @@ def _refused_by_miopen(value: str, rocm: Optional[Release]) -> str:
 
 
 def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
-    if not value or value.upper() in {each.word for each in _offered(row, rocm) if each.word}:
+    if not value or value.upper() in {choice.word for choice in _offered(row, rocm) if choice.word}:
         return ""
     # MIOpen reads only the digits at the start of the text.
     digits = re.match(r"\s*[+-]?[0-9]{1,20}", value)
@@ -356,11 +351,15 @@ def _refused_option(row: Variable, value: str) -> str:
 
 
 def _offered(row: Variable, rocm: Optional[Release]) -> list[ValidValue]:
-    return [each for each in row.choices if not (rocm and each.since and rocm < version_numbers(each.since))]
+    return [
+        choice
+        for choice in row.choices
+        if not (rocm and choice.since and rocm < version_numbers(choice.since))
+    ]
 
 
 def _numbers(row: Variable, rocm: Optional[Release]) -> set[int]:
-    return {each.number for each in _offered(row, rocm) if each.number is not None}
+    return {choice.number for choice in _offered(row, rocm) if choice.number is not None}
 
 
 def _listed(row: Variable, rocm: Optional[Release]) -> str:
@@ -383,6 +382,6 @@ def _same(row: Variable, value: str, default: str) -> bool:
     if row.values in ("decimal", "hip-int", "c-int"):
         return _number(row, value.strip()) == _number(row, default)
     if row.values == "mode":
-        meant = {str(each.number): each.word for each in row.choices}
+        meant = {str(choice.number): choice.word for choice in row.choices}
         return not value or meant.get(value.strip(), value.upper()) == default
     return value == default

@@ -41,13 +41,13 @@ def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tupl
     """
     if value is None:
         return tuple(range(len(uuids)))
-    found: list[int] = []
+    numbers: list[int] = []
     for token in (part.strip().upper() for part in value.split(",")[: len(uuids)]):
         at = _by_uuid(token, uuids) if token.startswith("G") else _number_in_c(token)
-        if at is None or not 0 <= at < len(uuids) or at in found:
+        if at is None or not 0 <= at < len(uuids) or at in numbers:
             break
-        found.append(at)
-    return tuple(found)
+        numbers.append(at)
+    return tuple(numbers)
 
 
 def _by_uuid(token: str, uuids: Sequence[Optional[str]]) -> Optional[int]:
@@ -77,16 +77,16 @@ def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple
     """
     if not value:
         return tuple(range(len(uuids)))
-    found: list[int] = []
+    numbers: list[int] = []
     for token in value.split(","):
         at: Optional[int] = int(token) if _PLAIN.fullmatch(token) else None
         if "GPU-" in token:
             at = next((place for place, uuid in enumerate(uuids) if uuid and token in uuid), None)
         if at is None or at >= len(uuids):
             break
-        if at not in found:
-            found.append(at)
-    return tuple(found)
+        if at not in numbers:
+            numbers.append(at)
+    return tuple(numbers)
 
 
 def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
     if gpu.index.value is None:
         return {}
     values = (machine.variables.get(name, Fact()).value for name in (HIP, CUDA))
-    value = next((str(each) for each in values if each), None)
+    value = next((str(value) for value in values if value), None)
     if value is None:
         return {HIP: str(gpu.index.value)}
     tokens = list(dict.fromkeys(value.split(",")))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
 from rocmprobe.knowledge.gpus import isa_name, target_order
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import Row, rows, table
 from rocmprobe.text.versions import release
 
 _NUMBER = r"[ \t]*(0[xX][0-9a-fA-F]{1,8}|\d{1,9})"
@@ -18,8 +17,7 @@ _LINE = re.compile(",".join([_NUMBER] * 4))
 _MOST = 256
 
 
-@dataclass(frozen=True)
-class Bridge:
+class Bridge(Row, frozen=True):
     """Versions of ROCm that load librocdxg.
 
     - ``first_rocm``: oldest version that loads librocdxg
@@ -33,8 +31,7 @@ class Bridge:
     source: str
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Row, frozen=True):
     """A family of chips, and reports on whether it works in WSL.
 
     ``works`` is "no", "listed" (in librocdxg's own list) or "by dids.conf" (after the user adds an entry to
@@ -54,7 +51,7 @@ def bridge() -> Bridge:
 
 @lru_cache(maxsize=1)
 def families() -> tuple[Family, ...]:
-    return tuple(Family(**row) for row in table("wsl")["family"])
+    return rows("wsl", "family", Family)
 
 
 @lru_cache(maxsize=1)
@@ -69,17 +66,17 @@ def entries(text: str) -> dict[str, str]:
     A line has four decimal or hexadecimal numbers. Other lines are ignored. Source of the format: librocdxg
     shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile.
     """
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for line in text.splitlines():
         match = _LINE.match(line)
-        if match is None or len(found) == _MOST:
+        if match is None or len(targets) == _MOST:
             continue
         device, major, minor, stepping = (
             int(digits, 16 if digits[:2] in ("0x", "0X") else 10) for digits in match.groups()
         )
         if device <= 0xFFFF and 0 < major <= 255 and minor <= 255 and stepping <= 255:
-            found.setdefault(f"0x{device:04x}", isa_name(major, minor, stepping))
-    return found
+            targets.setdefault(f"0x{device:04x}", isa_name(major, minor, stepping))
+    return targets
 
 
 def takes(added: Iterable[str]) -> list[str]:

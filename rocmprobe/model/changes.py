@@ -12,10 +12,8 @@ from rocmprobe.model.states import STATES
 TABLE, BASELINE = "expectations.toml", "baseline"
 
 #: Kinds of change, worst first.
-REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING = (
-    "regression", "lost", "mended", "changed", "new", "missing",
-)  # fmt: skip
-KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
+KINDS = ("regression", "lost", "mended", "changed", "new", "missing")
+REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING = KINDS
 
 if TYPE_CHECKING:
     ObservedState = str

@@ -73,19 +73,15 @@ TextFact = Literal[
     "amdgpu.origin", "amdgpu.version", "container.kind", "container.wsl", "cpu.name", "deep.cuda",
     "deep.error", "deep.hip", "deep.version", "dmesg.driver", "hip.version", "hipblaslt.path",
     "kernel.release", "kfd.device", "miopen.db_path", "miopen.version", "miopen.version_expected",
-    "miopen.version_told", "os.id",
-    "os.name", "os.version", "python.version", "rocblas.path", "rocm.version",
-    "simulation.torch",
-    "torch.build", "torch.cuda", "torch.hip", "torch.kind", "torch.path", "torch.python_tag",
-    "torch.version", "rocminfo.message", "triton.version",
+    "miopen.version_told", "os.id", "os.name", "os.version", "python.version", "rocblas.path",
+    "rocm.version", "simulation.torch", "torch.build", "torch.cuda", "torch.hip", "torch.kind",
+    "torch.path", "torch.python_tag", "torch.version", "rocminfo.message", "triton.version",
 ]  # fmt: skip
 NumberFact = Literal[
     "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
     "memory.available_bytes", "memory.bytes", "memory.limit_bytes", "memory.swap_bytes",
 ]  # fmt: skip
-FlagFact = Literal[
-    "deep.available", "wsl.dxcore", "wsl.dxg",
-]  # fmt: skip
+FlagFact = Literal["deep.available", "wsl.dxcore", "wsl.dxg"]
 NamesFact = Literal[
     "access.groups", "access.groups_needed", "amdgpu.dkms", "deep.arch_list",
     "dmesg.kfd_added", "dmesg.kfd_skipped", "hipblaslt.targets", "kernel.parameters", "kfd.refused",
@@ -97,9 +93,7 @@ ByNameFact = Literal[
     "miopen.find_db", "miopen.kernel_db", "miopen.perf_db", "packages", "rocm.installs", "rocm.loader",
     "torch.libraries", "torch.loader", "torch.reroutes", "wsl.dids",
 ]  # fmt: skip
-FolderFact = Literal[
-    "miopen.kernel_cache", "miopen.user_db",
-]  # fmt: skip
+FolderFact = Literal["miopen.kernel_cache", "miopen.user_db"]
 OtherFact = Literal[
     "access.nodes", "caches.inductor", "caches.triton", "cpu.quota",
     "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",

@@ -135,12 +135,18 @@ def tail(problem: Problem) -> Problem:
         inner, outer = _prime(inner), _prime(outer)
     sides: list[int] = []
     for axis, side in enumerate(problem.input_size):
-        fitting = (each for each in _primes_near(side) if each not in sides and _fits(problem, axis, each))
+        fitting = (
+            prime for prime in _primes_near(side) if prime not in sides and _fits(problem, axis, prime)
+        )
         sides.append(next(fitting))
     return replace(
-        problem, batch=_prime(problem.batch), in_channels=groups * inner, input_size=tuple(sides),
-        out_channels=groups * outer, groups=groups,
-    )  # fmt: skip
+        problem,
+        batch=_prime(problem.batch),
+        in_channels=groups * inner,
+        input_size=tuple(sides),
+        out_channels=groups * outer,
+        groups=groups,
+    )
 
 
 def channels_last(problem: Problem) -> Optional[Problem]:
@@ -162,7 +168,9 @@ VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
 }
 
 
-def _in_variants(network: Network, layer: str, names: Iterable[str], true_image: bool) -> Iterator[Entry]:
+def _in_variants(
+    network: Network, layer: str, names: Iterable[str], true_image: bool = False
+) -> Iterator[Entry]:
     problem = network.layers[layer] if true_image else reduced(network.layers[layer])
     for name in names:
         varied = VARIANTS[name](problem)
@@ -173,24 +181,26 @@ def _in_variants(network: Network, layer: str, names: Iterable[str], true_image:
 def _main_layers() -> Iterator[Entry]:
     others = list(VARIANTS)[1:]
     for number, network in enumerate(networks()):
-        yield from _in_variants(network, next(iter(network.layers)), ("plain", *others[number:][:1]), False)
+        yield from _in_variants(network, next(iter(network.layers)), ("plain", *others[number:][:1]))
 
 
 def _layers_and_variants() -> Iterator[Entry]:
     for network in networks():
         for number, layer in enumerate(network.layers):
-            yield from _in_variants(network, layer, ("plain",) if number else VARIANTS, False)
+            yield from _in_variants(network, layer, ("plain",) if number else VARIANTS)
 
 
 def _everything_at_its_size() -> Iterator[Entry]:
     for network in networks():
         for layer in network.layers:
-            yield from _in_variants(network, layer, VARIANTS, True)
+            yield from _in_variants(network, layer, VARIANTS, true_image=True)
 
 
 _OF_NETWORKS: Mapping[str, Callable[[], Iterator[Entry]]] = {
-    "quick": _main_layers, "standard": _layers_and_variants, "long": _everything_at_its_size,
-}  # fmt: skip
+    "quick": _main_layers,
+    "standard": _layers_and_variants,
+    "long": _everything_at_its_size,
+}
 
 
 def _fits(problem: Problem, axis: int, side: int) -> bool:
@@ -204,7 +214,7 @@ def _prime(number: int) -> int:
 
 def _primes_near(number: int) -> Iterator[int]:
     """Yield odd primes: first from ``number`` downwards, then from ``number + 1`` upwards."""
-    return (each for each in chain(range(number, 2, -1), count(max(3, number + 1))) if _is_odd_prime(each))
+    return filter(_is_odd_prime, chain(range(number, 2, -1), count(max(3, number + 1))))
 
 
 def _is_odd_prime(number: int) -> bool:
@@ -241,9 +251,8 @@ def problem_of(row: Row) -> Optional[Problem]:
 
     The simplest values replace missing values at the end of the row.
     """
-    kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
-        *row, *_SIMPLEST[len(row) :]
-    )  # fmt: skip
+    values = (*row, *_SIMPLEST[len(row) :])
+    kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = values
     # Dilation has no effect on a 1x1 kernel.
     if kernel == "1" and dilation != "1":
         return None
@@ -280,7 +289,7 @@ def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> 
     """
     rows = [*before, *_all_pairs(values, strength, before)]
     # AllPairs stops early if its filter rejects too many rows, so add a row for each missing combination.
-    covered = {each for row in rows for each in combinations(enumerate(row), strength)}
+    covered = {places for row in rows for places in combinations(enumerate(row), strength)}
     for places in combinations(range(len(values)), strength):
         for wanted in product(*(values[place] for place in places)):
             if tuple(zip(places, wanted)) not in covered:

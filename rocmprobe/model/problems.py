@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.plain_text import quoted
@@ -120,17 +119,14 @@ class Problem:
 
     @property
     def text(self) -> str:
-        parts = [
-            self.kind, SHORT_DTYPES[self.dtype], f"n{self.batch}", f"c{self.in_channels}",
-            "i" + _sizes(self.input_size, keep=True), f"k{self.out_channels}",
-            "f" + _sizes(self.kernel, keep=True),
-        ]  # fmt: skip
-        for letter, values, default in (
-            ("s", self.stride, 1), ("p", self.padding, 0),
-            ("o", self.output_padding, 0), ("d", self.dilation, 1),
-        ):  # fmt: skip
-            if set(values) != {default}:
-                parts.append(letter + _sizes(values))
+        image, kernel = _sizes(self.input_size, keep=True), _sizes(self.kernel, keep=True)
+        channels = f"c{self.in_channels}-i{image}-k{self.out_channels}"
+        parts = [f"{self.kind}-{SHORT_DTYPES[self.dtype]}-n{self.batch}-{channels}-f{kernel}"]
+        others = {"s": (self.stride, 1), "p": (self.padding, 0)}
+        others |= {"o": (self.output_padding, 0), "d": (self.dilation, 1)}
+        parts += [
+            letter + _sizes(values) for letter, (values, usual) in others.items() if set(values) != {usual}
+        ]
         if self.groups != 1:
             parts.append(f"g{self.groups}")
         flags = zip(_FLAGS, (self.bias, self.channels_last, self.noncontiguous))
@@ -145,8 +141,10 @@ class Problem:
         parts = [
             f"{shape}{_sizes(self.kernel, keep=True)}",
             f"{self.in_channels} to {self.out_channels} channels",
-            _sizes(self.input_size, keep=True), f"batch {self.batch}", SHORT_DTYPES[self.dtype],
-        ]  # fmt: skip
+            _sizes(self.input_size, keep=True),
+            f"batch {self.batch}",
+            SHORT_DTYPES[self.dtype],
+        ]
         for word, values, default in (("stride", self.stride, 1), ("dilation", self.dilation, 1)):
             if set(values) != {default}:
                 parts.append(f"{word} {_sizes(values)}")
@@ -155,15 +153,25 @@ class Problem:
         flags = {"bias": self.bias, "channels last": self.channels_last, "non-contiguous": self.noncontiguous}
         return ", ".join([*parts, *(word for word, holds in flags.items() if holds)])
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the problem as an entry of ``results.json``."""
         return {
-            "id": self.text, "kind": self.kind, "dtype": self.dtype, "input": list(self.input_shape),
-            "weight": list(self.weight_shape), "output": list(self.output_shape), "stride": list(self.stride),
-            "padding": list(self.padding), "output_padding": list(self.output_padding),
-            "dilation": list(self.dilation), "groups": self.groups, "bias": self.bias,
-            "channels_last": self.channels_last, "noncontiguous": self.noncontiguous, "flops": self.flops,
-        }  # fmt: skip
+            "id": self.text,
+            "kind": self.kind,
+            "dtype": self.dtype,
+            "input": list(self.input_shape),
+            "weight": list(self.weight_shape),
+            "output": list(self.output_shape),
+            "stride": list(self.stride),
+            "padding": list(self.padding),
+            "output_padding": list(self.output_padding),
+            "dilation": list(self.dilation),
+            "groups": self.groups,
+            "bias": self.bias,
+            "channels_last": self.channels_last,
+            "noncontiguous": self.noncontiguous,
+            "flops": self.flops,
+        }
 
 
 def _sizes(values: tuple[int, ...], keep: bool = False) -> str:
@@ -219,16 +227,24 @@ def parse_problem(text: str) -> Problem:
         return values
 
     problem = Problem(
-        tokens[0], DTYPES[tokens[1]], one("n"), one("c"), spatial("i"), one("k"), spatial("f"),
-        spatial("s", 1), spatial("p", 0), spatial("d", 1), spatial("o", 0), one("g", 1),
-        *(flag in flags for flag in _FLAGS),
-    )  # fmt: skip
-    for letter, values in (
-        ("n", (problem.batch,)), ("c", (problem.in_channels,)), ("i", problem.input_size),
-        ("k", (problem.out_channels,)), ("f", problem.kernel), ("s", problem.stride),
-        ("d", problem.dilation), ("g", (problem.groups,)),
-    ):  # fmt: skip
-        if min(values) < 1:
+        kind=tokens[0],
+        dtype=DTYPES[tokens[1]],
+        batch=one("n"),
+        in_channels=one("c"),
+        input_size=spatial("i"),
+        out_channels=one("k"),
+        kernel=spatial("f"),
+        stride=spatial("s", 1),
+        padding=spatial("p", 0),
+        dilation=spatial("d", 1),
+        output_padding=spatial("o", 0),
+        groups=one("g", 1),
+        bias="bias" in flags,
+        channels_last="nhwc" in flags,
+        noncontiguous="noncontiguous" in flags,
+    )
+    for letter in "ncikfsdg":
+        if 0 in numbers.get(letter, ()):
             raise bad(f"{letter!r} must be at least 1")
     if problem.in_channels % problem.groups or problem.out_channels % problem.groups:
         raise bad("groups must divide the input and the output channels")

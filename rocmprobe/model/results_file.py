@@ -41,19 +41,17 @@ def to_json(value: Any) -> Any:
     names = field_names(value.__class__)
     if not names:
         return None if isinstance(value, float) and not math.isfinite(value) else value
-    found = {name: to_json(getattr(value, name)) for name in names}
-    for name in _where_set(value.__class__):
-        if not found[name]:
-            del found[name]
-    return found
+    fields = {name: to_json(getattr(value, name)) for name in names}
+    where_set = _where_set(value.__class__)
+    return {name: item for name, item in fields.items() if item or name not in where_set}
 
 
 @lru_cache(maxsize=64)
 def _where_set(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in dataclasses.fields(kind) if "where set" in each.metadata)
+    return tuple(field.name for field in dataclasses.fields(kind) if "where set" in field.metadata)
 
 
-def from_json(kind: type[_T], data: Any, name: str = "") -> _T:
+def from_json(kind: type[_T], data: object, name: str = "") -> _T:
     """Build an object of the type ``kind`` from plain JSON data.
 
     Raise BadInput if a field is missing, or if a field, a fact or an option has the wrong type. The message
@@ -64,7 +62,7 @@ def from_json(kind: type[_T], data: Any, name: str = "") -> _T:
     return value
 
 
-def _converted(data: Any, kind: Any, place: str) -> Any:
+def _converted(data: object, kind: Any, place: str) -> Any:
     try:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -76,13 +74,13 @@ def _converted(data: Any, kind: Any, place: str) -> Any:
 _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
-def check_facts(value: Any) -> None:
+def check_facts(value: object) -> None:
     """Raise BadInput if a machine or GPU in ``value`` has a fact of the wrong type."""
     for name, fact, kind in _facts_in(value):
         _converted(fact.value, Optional[kind], f"fact {name}")
 
 
-def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
+def _facts_in(value: object) -> Iterator[tuple[str, Fact, Any]]:
     if isinstance(value, Gpu):
         for name, kind in GPU_FACTS.items():
             yield f"gpus.{name}", getattr(value, name), kind
@@ -93,9 +91,9 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
             yield f"variables.{name}", fact, str
     for field_name in _LEAD_TO_FACTS:
         inner = getattr(value, field_name, None)
-        for each in inner if isinstance(inner, tuple) else (inner,):
-            if dataclasses.is_dataclass(each):
-                yield from _facts_in(each)
+        for item in inner if isinstance(inner, tuple) else (inner,):
+            if dataclasses.is_dataclass(item):
+                yield from _facts_in(item)
 
 
 #: Path of the results of the latest complete run on this machine that recommends a configuration.

@@ -48,16 +48,17 @@ class Shapes:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return tuple(each.problem for each in self.problems)
+        return tuple(recorded.problem for recorded in self.problems)
 
     def heaviest(self, most: int) -> tuple[str, ...]:
         """Return up to ``most`` problems, sorted by their total arithmetic, largest first."""
 
-        def work(each: Recorded) -> tuple[int, int]:
+        def work(recorded: Recorded) -> tuple[int, int]:
             # If the program died while it computed a problem, the problem's count is 0.
-            return each.flops, parse_problem(each.problem).flops
+            return recorded.flops, parse_problem(recorded.problem).flops
 
-        return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
+        heaviest = sorted(self.problems, key=work, reverse=True)[:most]
+        return tuple(recorded.problem for recorded in heaviest)
 
 
 _Size = Annotated[int, Meta(ge=0, le=999_999_999)]
@@ -119,20 +120,20 @@ def read_shapes(path: Path) -> Shapes:
     Raise BadInput if the file is missing, is invalid or contains no problem.
     """
     content = _content(path)
-    found: dict[str, Recorded] = {}
+    recorded: dict[str, Recorded] = {}
     for number, entry in enumerate(content.problems):
         try:
             text = problem_of(entry).text
         except BadInput as error:
             raise BadInput(f"{path}: problems[{number}]: {error}") from error
         counts = {name: entry.counts.get(name, 0) for name in DIRECTIONS}
-        before = found.get(text)
+        before = recorded.get(text)
         if before:
             counts = {name: before.counts[name] + counts[name] for name in DIRECTIONS}
-        found[text] = Recorded(text, counts)
-    if not found:
+        recorded[text] = Recorded(text, counts)
+    if not recorded:
         raise BadInput(f"{path}: contains no problem; record a program that runs convolutions")
-    return Shapes(tuple(found.values()), content.torch)
+    return Shapes(tuple(recorded.values()), content.torch)
 
 
 def _content(path: Path) -> Recording:
@@ -161,7 +162,7 @@ def problem_of(entry: Entry) -> Problem:
     if kind not in KINDS or entry.dtype not in SHORT_DTYPES:
         raise BadInput(f"{quoted(kind)} in {quoted(entry.dtype)} is not supported")
     rank = KINDS[kind]
-    if any(len(each) != rank for each in (image, filters, *windows)):
+    if any(len(sizes) != rank for sizes in (image, filters, *windows)):
         raise BadInput(f"{kind} needs {rank} number(s) for each of its sizes")
     out_channels = second * groups if "transpose" in kind else first
     problem = Problem(

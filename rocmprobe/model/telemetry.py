@@ -72,6 +72,8 @@ LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 _LARGEST = 1e18
 #: Number of samples of each device that results keep in addition to the hottest samples.
 POINTS = 300
+#: (seconds, reading) of each sample.
+Samples = Sequence[tuple[float, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -115,16 +117,16 @@ class DeviceTelemetry:
     numbers: tuple[Count, ...] = ()
 
     def limit(self, quantity: str) -> Optional[float]:
-        found = self.limits.get(quantity)
-        return found.value if found else None
+        limit = self.limits.get(quantity)
+        return limit.value if limit else None
 
     def moments(self) -> list[Mapping[str, float]]:
         """Return the kept readings, one for each entry in ``seconds``."""
         return [
             {
                 name: value
-                for name, each in self.values.items()
-                if (value := _at(each.values, index)) is not None
+                for name, series in self.values.items()
+                if (value := _at(series.values, index)) is not None
             }
             for index in range(len(self.seconds))
         ]
@@ -141,9 +143,12 @@ def is_sustained(seconds: Sequence[float]) -> bool:
 
 
 def summary(
-    device: str, name: str, started: str, samples: Sequence[tuple[float, Mapping[str, float]]],
+    device: str,
+    name: str,
+    started: str,
+    samples: Samples,
     limits: Mapping[str, Limit],
-) -> DeviceTelemetry:  # fmt: skip
+) -> DeviceTelemetry:
     """Return the telemetry of a device.
 
     ``samples`` are pairs of a time (seconds since ``started``) and a reading. If there are more than POINTS
@@ -158,7 +163,7 @@ def summary(
             still = [reading.get(quantity) if reading.get("fan_rpm") == 0 else None for _, reading in samples]
             numbers.update(_highest(samples, heat), _highest(samples, still))
     kept = [samples[number] for number in sorted(numbers)]
-    found = [quantity for quantity in QUANTITIES if any(quantity in reading for _, reading in samples)]
+    measured = [quantity for quantity in QUANTITIES if any(quantity in reading for _, reading in samples)]
     return DeviceTelemetry(
         device=device,
         name=name,
@@ -166,25 +171,23 @@ def summary(
         samples=len(samples),
         asleep=sum(not reading for _, reading in samples),
         seconds=tuple(seconds for seconds, _ in kept),
-        values={quantity: _series(quantity, samples, kept) for quantity in found},
+        values={quantity: _series(quantity, samples, kept) for quantity in measured},
         limits=dict(limits),
         numbers=tuple(sorted(numbers)) if len(kept) < len(samples) else (),
     )
 
 
-def _highest(
-    samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
-) -> range:
+def _highest(samples: Samples, values: Sequence[Optional[float]]) -> range:
     """Return the sample indexes of the sustained period whose smallest value is the largest.
 
     ``is_sustained`` defines how long a sustained period is.
     """
-    best, found = -math.inf, range(0)
+    best, hottest = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
         inside = [value for number in stretch if (value := values[number]) is not None]
         if len(inside) == len(stretch) and min(inside) >= best:
-            best, found = min(inside), stretch
-    return found
+            best, hottest = min(inside), stretch
+    return hottest
 
 
 def _stretches(seconds: Sequence[float]) -> Iterator[range]:
@@ -197,11 +200,7 @@ def _stretches(seconds: Sequence[float]) -> Iterator[range]:
         yield range(start, end)
 
 
-def _series(
-    quantity: str,
-    samples: Sequence[tuple[float, Mapping[str, float]]],
-    kept: Sequence[tuple[float, Mapping[str, float]]],
-) -> Series:
+def _series(quantity: str, samples: Samples, kept: Samples) -> Series:
     every = [reading[quantity] for _, reading in samples if quantity in reading]
     values = tuple(reading.get(quantity) for _, reading in kept)
     return Series(min(every), median(every), max(every), values)

@@ -35,6 +35,11 @@ class ProgramResult:
     out: str = ""
     err: str = ""
 
+    @property
+    def last_error(self) -> str:
+        """The last line of stderr."""
+        return (self.err.strip().splitlines() or [""])[-1]
+
 
 def run(
     command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT
@@ -69,9 +74,15 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.P
         # Start the guardian first. Without it, the program would continue if this process is killed.
         watching = guardian()
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=dict(environ), start_new_session=True, bufsize=0, cwd=_ELSEWHERE,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environ),
+            start_new_session=True,
+            bufsize=0,
+            cwd=_ELSEWHERE,
+        )
         _running.add(process.pid)
         watching.watch(process.pid)
     return process

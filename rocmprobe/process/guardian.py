@@ -28,9 +28,13 @@ class Guardian:
         # In its own session, the guardian gets no Ctrl-C. In "/", it keeps no mount busy.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            bufsize=0, cwd="/", start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            cwd="/",
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:

@@ -71,7 +71,7 @@ def short_name(pid: int) -> str:
 
 def descendants(pid: int) -> dict[int, Optional[int]]:
     """Return the start times of all descendants of ``pid``, keyed by process id."""
-    found: dict[int, Optional[int]] = {}
+    starts: dict[int, Optional[int]] = {}
     waiting = [pid]
     while waiting:
         threads = Path(f"/proc/{waiting.pop()}/task")
@@ -79,9 +79,9 @@ def descendants(pid: int) -> dict[int, Optional[int]]:
         with contextlib.suppress(OSError):
             for thread in os.listdir(threads):
                 pids = [int(child) for child in (threads / thread / "children").read_text().split()]
-                found.update({child: started(child) for child in pids})
+                starts.update({child: started(child) for child in pids})
                 waiting += pids
-    return found
+    return starts
 
 
 def kill_group(group: int) -> None:

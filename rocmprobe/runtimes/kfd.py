@@ -20,23 +20,23 @@ def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Map
     ``names`` are the names in the folder ``NODES``. ``read`` returns the text of a file, given its path
     relative to ``NODES``, or None for an unreadable file.
     """
-    found = {}
+    nodes = {}
     for index in sorted(int(name) for name in names if name.isdecimal()):
         properties = parse_properties(read(f"{index}/properties"))
         # CPU nodes have no SIMDs.
         if properties.get("simd_count", 0) > 0:
-            found[index] = properties
-    return found
+            nodes[index] = properties
+    return nodes
 
 
 def parse_properties(text: Optional[str]) -> dict[str, int]:
     """Parse the text of a properties file. Skip invalid lines."""
-    found = {}
+    properties = {}
     for line in (text or "").splitlines():
         name, _, value = line.strip().partition(" ")
         if value.isdecimal() and len(value) <= _MOST_DIGITS and int(value) < _LARGEST:
-            found[name] = int(value)
-    return found
+            properties[name] = int(value)
+    return properties
 
 
 def native_isa(properties: Mapping[str, int]) -> Optional[str]:

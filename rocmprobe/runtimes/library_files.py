@@ -20,13 +20,13 @@ def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
 
     ``wanted`` is a pattern from :func:`pattern`.
     """
-    found: dict[str, tuple[list[int], str]] = {}
+    newest_files: dict[str, tuple[list[int], str]] = {}
     for name in names:
         match = wanted.fullmatch(name) if name.startswith("lib") else None
         if match:
             version = [int(number) for number in match[2].split(".")[1:]]
-            found[match[1]] = max(found.get(match[1], ([], "")), (version, name))
-    return {library: name for library, (_, name) in found.items()}
+            newest_files[match[1]] = max(newest_files.get(match[1], ([], "")), (version, name))
+    return {library: name for library, (_, name) in newest_files.items()}
 
 
 def search_path(value: str) -> list[str]:

@@ -34,7 +34,7 @@ def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
     except OSError:
         return {}
     wanted = pattern(*libraries)
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for line in text.split("\n"):
         fields = line.split(maxsplit=5)
         if len(fields) < 6:
@@ -43,9 +43,9 @@ def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
         if path.endswith(_DELETED):
             path = path[: -len(_DELETED)]
         match = wanted.fullmatch(path.rpartition("/")[2])
-        if match and path not in found.setdefault(match[1], []):
-            found[match[1]].append(path)
-    return found
+        if match and path not in paths.setdefault(match[1], []):
+            paths[match[1]].append(path)
+    return paths
 
 
 def hip(maps: str = _MAPS) -> str:

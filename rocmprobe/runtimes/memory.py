@@ -34,7 +34,7 @@ class Buffer:
     def stray_writes(self) -> int:
         """Return how many bytes of the margins were overwritten."""
         margins = [self.runtime.copy_out(start, self.margin) for start in self._margins()]
-        return sum(len(each) - each.count(_MARGIN_BYTE) for each in margins)
+        return sum(len(margin) - margin.count(_MARGIN_BYTE) for margin in margins)
 
     def __enter__(self) -> Buffer:
         return self

@@ -67,8 +67,13 @@ class Rtc:
         program = ctypes.c_void_p()
         self.library.call(
             "hiprtcCreateProgram",
-            ctypes.byref(program), source.encode(), b"rocmprobe.hip", 0, None, None,
-        )  # fmt: skip
+            ctypes.byref(program),
+            source.encode(),
+            b"rocmprobe.hip",
+            0,
+            None,
+            None,
+        )
         try:
             given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
             try:

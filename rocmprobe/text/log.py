@@ -8,7 +8,7 @@ import io
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 #: Number of distinct lines kept from the start, from the end, and from the failure reports in the middle.
@@ -288,17 +288,16 @@ def _grave(line: str) -> bool:
 
 
 def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
-    found: dict[str, Line] = {}
+    lines: dict[str, Line] = {}
     for entry in entries:
         for text in pieces(entry.raw, entry.following(), entry.width):
-            known = found.get(key := same(text))
-            if known is None:
-                found[key] = Line(entry.number, text, entry.count, entry.last)
-            elif known.last != entry.last or known.number != entry.number:
-                found[key] = Line(
-                    known.number, known.text, known.count + entry.count, max(known.last, entry.last)
-                )
-    return tuple(found.values())
+            line = lines.get(key := same(text))
+            if line is None:
+                lines[key] = Line(entry.number, text, entry.count, entry.last)
+            elif line.last != entry.last or line.number != entry.number:
+                count = line.count + entry.count
+                lines[key] = replace(line, count=count, last=max(line.last, entry.last))
+    return tuple(lines.values())
 
 
 def cut(line: str) -> str:

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import traceback
-from typing import Any
 
 import click
 
@@ -34,7 +33,7 @@ def say(text: object, end: str = "\n") -> None:
     click.echo(encodable(plain(f"{text}{end}"), sys.stdout.encoding), nl=False)
 
 
-def say_json(data: Any) -> None:
+def say_json(data: object) -> None:
     """Print data to stdout as JSON, in printable ASCII."""
     # JSON does not escape DEL, which is a control character.
     click.echo(json.dumps(data, indent=1).replace("\x7f", "\\u007f"))

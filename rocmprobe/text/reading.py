@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO, NoReturn, Optional
 
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.tables import toml
@@ -112,7 +112,7 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
         whole = ends
 
 
-def _no_number(word: str) -> Any:
+def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
@@ -123,44 +123,41 @@ def _reason(error: Exception) -> str:
 
 
 def _bounded(data: Any, name: str, mend: str) -> Any:
-    found = _unbounded(data, finite=True)
-    if found:
-        place = one_line("/".join(map(str, found[0])))
-        raise BadInput(f"{name}: {place and f'{place}: '}{found[1]}; {mend}")
+    if fault := _unbounded(data, finite=True):
+        place = one_line("/".join(map(str, fault[0])))
+        raise BadInput(f"{name}: {place and f'{place}: '}{fault[1]}; {mend}")
     return data
 
 
-def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
+def _unbounded(data: object, finite: bool) -> Optional[tuple[list[object], str]]:
     """Return (place, reason) for the first value that is nested too deeply or too large, or None.
 
     If ``finite``, infinity and NaN also count as too large.
     """
     # Use a loop, because recursion would overflow the stack on deep data.
-    level: list[tuple[Any, Any]] = [((), data)]
+    level: list[tuple[_Place, object]] = [(None, data)]
     for _ in range(DEEPEST):
-        below: list[tuple[Any, Any]] = []
+        below: list[tuple[_Place, object]] = []
         for place, item in level:
             if isinstance(item, dict):
                 below.extend([((place, key), inner) for key, inner in item.items()])
             elif isinstance(item, list):
                 below.extend([((place, number), inner) for number, inner in enumerate(item)])
-            else:
-                why = _no_amount(item, finite)
-                if why:
-                    return _steps(place), why
+            elif why := _no_amount(item, finite):
+                return _steps(place), why
         level = below
     return (_steps(level[0][0])[:3], f"nested deeper than {DEEPEST} levels") if level else None
 
 
-def _steps(place: Any) -> tuple[Any, ...]:
-    steps: list[Any] = []
-    while place:
-        place, key = place
-        steps.append(key)
-    return tuple(reversed(steps))
+#: The place of a value in nested data: (place of the outer value, key), or None for the whole data.
+_Place = Optional[tuple["_Place", object]]
 
 
-def _no_amount(item: Any, finite: bool) -> str:
+def _steps(place: _Place) -> list[object]:
+    return [*_steps(place[0]), place[1]] if place else []
+
+
+def _no_amount(item: object, finite: bool) -> str:
     if type(item) is float and finite and not math.isfinite(item):
         return "a number that is infinite or too large"
     if type(item) is int and abs(item) > _LARGEST_INTEGER:

@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
 
+_T = TypeVar("_T")
 _KINDS = ("user", "host", "home", "ip", "mac", "uuid", "serial", "email", "token")
 _PLACEHOLDER = re.compile(rf"<({'|'.join(_KINDS)})(?:-[0-9a-f]{{5}})?>")
 
@@ -51,14 +52,15 @@ _EVERYBODYS = frozenset({
 }).union(_KINDS)  # fmt: skip
 
 
-def redacted(data: Any) -> Any:
+def redacted(data: _T) -> _T:
     """Return ``data`` with a placeholder for every identifier of a person or machine.
 
     ``data`` is JSON data, a dataclass or a Struct. The names of fields count as keys.
     Case ids, states and rocmprobe's own words stay unchanged. On Linux, an identifier gets the same
     placeholder in all processes of a run. Placeholders are not redacted again.
     """
-    return _walked(data, (*_TOKENS, *_own(), *_FORMS))
+    clean: _T = _walked(data, (*_TOKENS, *_own(), *_FORMS))
+    return clean
 
 
 def redacted_text(text: str) -> str:
@@ -68,8 +70,8 @@ def redacted_text(text: str) -> str:
 
 def census(data: Any) -> dict[str, int]:
     """Return the number of placeholders of each kind in ``data``, which is as for ``redacted``."""
-    found = Counter(match[1] for text in _texts(data) for match in _PLACEHOLDER.finditer(text))
-    return {kind: found[kind] for kind in _KINDS if found[kind]}
+    counts = Counter(match[1] for text in _texts(data) for match in _PLACEHOLDER.finditer(text))
+    return {kind: counts[kind] for kind in _KINDS if counts[kind]}
 
 
 def _texts(data: Any) -> Iterator[str]:
@@ -113,7 +115,7 @@ def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optio
 def field_names(kind: type[Any]) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass or a Struct, or () for another type."""
     if dataclasses.is_dataclass(kind):
-        return tuple(each.name for each in dataclasses.fields(kind))
+        return tuple(field.name for field in dataclasses.fields(kind))
     return tuple(getattr(kind, "__struct_fields__", ()))
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import tomli
+
+_T = TypeVar("_T")
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the types of rows. Every key of a row must be a field."""
 
 
 def toml(text: str) -> dict[str, Any]:
@@ -24,3 +31,8 @@ def table_text(name: str) -> str:
 def table(name: str) -> dict[str, Any]:
     """Return the parsed ``data/NAME.toml``. The caller must not change the returned object."""
     return toml(table_text(name))
+
+
+def rows(name: str, key: str, kind: type[_T]) -> tuple[_T, ...]:
+    """Return the rows ``[[key]]`` of ``data/NAME.toml`` as objects of the type ``kind``."""
+    return tuple(msgspec.convert(row, kind) for row in table(name)[key])

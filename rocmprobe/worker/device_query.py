@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Union
 
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import import_torch
@@ -42,7 +42,7 @@ def query_torch() -> None:
             _emit(question, None, f"{type(error).__name__}: {error}")
 
 
-def _torch_questions() -> dict[str, Callable[[], Any]]:
+def _torch_questions() -> dict[str, Callable[[], object]]:
     import torch
 
     return {
@@ -53,13 +53,15 @@ def _torch_questions() -> dict[str, Callable[[], Any]]:
         "arch_list": torch.cuda.get_arch_list,
         "available": torch.cuda.is_available,
         "device_count": torch.cuda.device_count,
-        "devices": lambda: [_properties(torch, index) for index in range(torch.cuda.device_count())],
+        "devices": lambda: list(
+            map(_properties, map(torch.cuda.get_device_properties, range(torch.cuda.device_count())))
+        ),
         "switches": lambda: _switches(torch.backends),
     }
 
 
-def _switches(backends: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _switches(backends: object) -> dict[str, Union[bool, str]]:
+    values: dict[str, Union[bool, str]] = {}
     for name in SWITCHES:
         module, attribute = name.split(".")
         value = getattr(getattr(backends, module, None), attribute, None)
@@ -68,16 +70,15 @@ def _switches(backends: Any) -> dict[str, Any]:
         except (RuntimeError, AttributeError):  # This build lacks the library of the switch.
             continue
         if value is not None:
-            found[name] = value if isinstance(value, bool) else str(value).rpartition(".")[2].lower()
-    return found
+            values[name] = value if isinstance(value, bool) else str(value).rpartition(".")[2].lower()
+    return values
 
 
-def _properties(torch: Any, index: int) -> dict[str, Any]:
-    found = torch.cuda.get_device_properties(index)
-    return {name: getattr(found, name) for name in PROPERTIES if hasattr(found, name)}
+def _properties(device: object) -> dict[str, object]:
+    return {name: getattr(device, name) for name in PROPERTIES if hasattr(device, name)}
 
 
-def _emit(*line: Any) -> None:
+def _emit(*line: object) -> None:
     # Begin a new line, because a library may have written half a line before. default=str is for
     # torch.__version__, which is a subclass of str.
     sys.stdout.write("\n" + json.dumps(line, default=str) + "\n")

@@ -6,7 +6,7 @@ Call ``main.import_torch`` before you import this module.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Optional
@@ -15,7 +15,7 @@ import torch
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS, Backend
-from rocmprobe.backends.base import switched
+from rocmprobe.backends.base import Switch, switched
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
@@ -128,7 +128,7 @@ def _error(error: BaseException) -> CheckResult:
     return CheckResult("error", lines[0], failure, evidence=lines[1:6] + frames)
 
 
-def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+def _flags(flags: Mapping[str, object]) -> Iterator[Switch]:
     """Yield (module, attribute, value) for each flag of ``torch.backends``.
 
     Raise NotApplicable if this torch does not have a flag.
@@ -141,15 +141,15 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
         yield module, attribute, value
 
 
-def _full_precision() -> list[tuple[Any, str, Any]]:
+def _full_precision() -> list[Switch]:
     """Return the flags that turn off TF32 and half precision sums."""
     # On recent NVIDIA GPUs, the errors of TF32 and half precision sums would exceed the checks' tolerances.
-    matmul: Any = torch.backends.cuda.matmul
-    switches = [
-        (torch.backends.cudnn, "allow_tf32"), (matmul, "allow_tf32"),
-        (matmul, "allow_fp16_reduced_precision_reduction"),
-        (matmul, "allow_bf16_reduced_precision_reduction"),
-    ]  # fmt: skip
+    switches: Sequence[tuple[object, str]] = (
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+        (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    )
     return [(module, name, False) for module, name in switches if hasattr(module, name)]
 
 

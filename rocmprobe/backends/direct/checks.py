@@ -78,7 +78,7 @@ class DirectCalls:
         started = time.perf_counter()
         hip, rocblas = self._opened_hip(), self._opened_rocblas()
         with ExitStack() as stack:
-            factors = [stack.enter_context(hip.upload(encode(each, case.dtype))) for each in (a, b)]
+            factors = [stack.enter_context(hip.upload(encode(matrix, case.dtype))) for matrix in (a, b)]
             c = stack.enter_context(hip.upload(empty))
             rocblas.gemm(case.dtype, m, n, k, factors[0], factors[1], c)
             hip.synchronize()
@@ -109,18 +109,18 @@ class DirectCalls:
         with ExitStack() as stack:
             made = stack.enter_context(convolution(hip, miopen, problem, direction, contents))
             workspace = stack.enter_context(hip.allocate(made.workspace_size()))
-            found = made.find(workspace)
-            if not found:
+            algorithms = made.find(workspace)
+            if not algorithms:
                 return CheckResult("error", "MIOpen's Find offers no algorithm", "exception")
-            made.run(found[0], workspace)
+            made.run(algorithms[0], workspace)
             hip.synchronize()
             seconds = time.perf_counter() - started
             content, stray = made.result.read(), made.result.stray_writes()
         self._report_phase("steady")
         answer = CheckResult(
             timings={"first_call": seconds},
-            algorithm=found[0].algorithm,
-            workspace_bytes=found[0].workspace,
+            algorithm=algorithms[0].algorithm,
+            workspace_bytes=algorithms[0].workspace,
         )
         result = reference.decode(content, problem.dtype)
         expected = reference.convolve(problem, direction, inputs)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
 from rocmprobe.runtimes.library_files import newest, pattern, search_path
+from rocmprobe.text.versions import version_numbers
 
 LIBRARIES = ("libamdhip64", "librocblas", "libMIOpen")
 _FILE = pattern(*LIBRARIES)
-_DISTRIBUTION = (
-    "usr/lib/x86_64-linux-gnu", "usr/lib64/rocm/lib", "usr/lib64", "usr/lib", "usr/local/lib"
-)  # fmt: skip
+_DISTRIBUTION = ("usr/lib/x86_64-linux-gnu", "usr/lib64/rocm/lib", "usr/lib64", "usr/lib", "usr/local/lib")
 
 
 def find_libraries(
@@ -30,7 +28,12 @@ def find_libraries(
     imported.
     """
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
-    installs += [root / "opt/rocm", *sorted((root / "opt").glob("rocm-*"), key=_version, reverse=True)]
+    installs += [
+        root / "opt/rocm",
+        *sorted(
+            (root / "opt").glob("rocm-*"), key=lambda install: version_numbers(install.name), reverse=True
+        ),
+    ]
     places = [
         *_torch_folders(import_path),
         *([Path(name)] for name in search_path(environ.get("LD_LIBRARY_PATH", ""))),
@@ -38,10 +41,6 @@ def find_libraries(
         *([root / folder] for folder in _DISTRIBUTION),
     ]
     return max(map(_files, places), key=len)
-
-
-def _version(install: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"[0-9]{1,9}", install.name)]
 
 
 def _files(folders: Sequence[Path]) -> dict[str, str]:
@@ -68,9 +67,9 @@ def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
         "torch", import_path if import_path is not None else sys.path
     )
     folders = (spec.submodule_search_locations or []) if spec else []
-    found = []
+    places = []
     for name in folders:
         around = Path(name).parent
         shared = [around / beside / "lib" for beside in _names(around) if beside.startswith("_rocm_sdk_")]
-        found.append([Path(name) / "lib", *shared])
-    return found
+        places.append([Path(name) / "lib", *shared])
+    return places

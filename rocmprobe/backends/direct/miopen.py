@@ -77,7 +77,7 @@ class _AlgoPerf(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Found:
+class Algorithm:
     """An algorithm that Find returned, with its workspace in bytes."""
 
     number: int
@@ -165,28 +165,33 @@ class Convolution:
         self._call("{}GetWorkSpaceSize", first, second, self._descriptor, result, ctypes.byref(size))
         return size.value
 
-    def find(self, workspace: Buffer) -> list[Found]:
+    def find(self, workspace: Buffer) -> list[Algorithm]:
         """Run Find, and return the algorithms that it found, the fastest first."""
         results, count = (_AlgoPerf * len(_ALGORITHMS))(), INT()
-        direction = self._direction
-        self._miopen.library.call(
-            f"miopenFindConvolution{direction.name}Algorithm", self._miopen.handle,
-            *self._operands(direction.find_order), self._descriptor, *self._operands(direction.result),
-            len(results), ctypes.byref(count), results, workspace.address, workspace.size, False,
-        )  # fmt: skip
-        return [Found(entry.algorithm, entry.memory) for entry in results[: count.value]]
+        operands, computed = (
+            self._operands(self._direction.find_order),
+            self._operands(self._direction.result),
+        )
+        found = (len(results), ctypes.byref(count), results)
+        memory = (workspace.address, workspace.size)
+        function = f"miopenFindConvolution{self._direction.name}Algorithm"
+        call = partial(self._miopen.library.call, function, self._miopen.handle)
+        call(*operands, self._descriptor, *computed, *found, *memory, False)
+        return [Algorithm(entry.algorithm, entry.memory) for entry in results[: count.value]]
 
-    def run(self, found: Found, workspace: Buffer) -> None:
+    def run(self, algorithm: Algorithm, workspace: Buffer) -> None:
         """Run an algorithm that ``find`` returned."""
-        one, zero, direction = ctypes.c_float(1), ctypes.c_float(0), self._direction
-        self._call(
-            "{}", ctypes.byref(one), *self._operands(direction.find_order), self._descriptor, found.number,
-            ctypes.byref(zero), *self._operands(direction.result), workspace.address, workspace.size,
-        )  # fmt: skip
+        one, zero = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
+        operands, computed = (
+            self._operands(self._direction.find_order),
+            self._operands(self._direction.result),
+        )
+        how = (self._descriptor, algorithm.number)
+        self._call("{}", one, *operands, *how, zero, *computed, workspace.address, workspace.size)
 
     def _operands(self, names: str) -> list[int]:
         tensors = [self._tensors[name] for name in names]
-        return [address for each in tensors for address in (each.descriptor, each.buffer.address)]
+        return [address for tensor in tensors for address in (tensor.descriptor, tensor.buffer.address)]
 
     def _call(self, template: str, *arguments: object) -> None:
         function = "miopenConvolution" + template.format(self._direction.name)

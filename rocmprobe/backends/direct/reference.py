@@ -64,9 +64,13 @@ def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[f
     if problem.transposed:
         raise ValueError(f"{problem.text}: the reference has no transposed convolution")
     plain = geometry(
-        problem.input_shape, problem.weight_shape, stride=problem.stride, padding=problem.padding,
-        dilation=problem.dilation, groups=problem.groups,
-    )  # fmt: skip
+        problem.input_shape,
+        problem.weight_shape,
+        stride=problem.stride,
+        padding=problem.padding,
+        dilation=problem.dilation,
+        groups=problem.groups,
+    )
     return convolved(direction, plain, *(operands.get(name, ()) for name in "xwy"))
 
 

@@ -7,7 +7,7 @@ device are missing.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.runtimes.calls import INT, POINTER, Observer, SharedLibrary
 from rocmprobe.runtimes.memory import Buffer
@@ -36,9 +36,7 @@ _NO_TRANSPOSE = 111
 _FLOAT32 = 151
 _DATATYPES = {"float16": 150, "bfloat16": 168}
 #: (GEMM function, C type of its scalar arguments), keyed by dtype.
-_PLAIN: dict[str, tuple[str, Any]] = {
-    "float32": ("rocblas_sgemm", ctypes.c_float), "float64": ("rocblas_dgemm", ctypes.c_double),
-}  # fmt: skip
+_PLAIN = {"float32": ("rocblas_sgemm", ctypes.c_float), "float64": ("rocblas_dgemm", ctypes.c_double)}
 _STANDARD_ALGORITHM = 0
 
 
@@ -64,26 +62,12 @@ class Rocblas:
         size = (self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k)
         if dtype in _PLAIN:
             function, scalar = _PLAIN[dtype]
-            one, zero = scalar(1), scalar(0)
-            self.library.call(
-                function,
-                *size,
-                ctypes.byref(one),
-                b.address,
-                n,
-                a.address,
-                k,
-                ctypes.byref(zero),
-                c.address,
-                n,
-            )
+            one, zero = ctypes.byref(scalar(1)), ctypes.byref(scalar(0))
+            self.library.call(function, *size, one, b.address, n, a.address, k, zero, c.address, n)
             return
         # Sum half-precision products in float32, like PyTorch.
         kind = _DATATYPES[dtype]
-        single, none = ctypes.c_float(1), ctypes.c_float(0)
-        self.library.call(
-            "rocblas_gemm_ex", *size,
-            ctypes.byref(single), b.address, kind, n, a.address, kind, k,
-            ctypes.byref(none), c.address, kind, n, c.address, kind, n,
-            _FLOAT32, _STANDARD_ALGORITHM, 0, 0,
-        )  # fmt: skip
+        one, zero = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
+        factors, result = (b.address, kind, n, a.address, kind, k), (c.address, kind, n)
+        options = (_FLOAT32, _STANDARD_ALGORITHM, 0, 0)
+        self.library.call("rocblas_gemm_ex", *size, one, *factors, zero, *result, *result, *options)

@@ -48,27 +48,27 @@ def read_gpus(
         state = states.get(function) or amdgpu.unknown(f"no PCI device at {node.address}")
         gpu = _from_node(tree, node, amd.get(function), environ, hip, state, sharing[function])
         listed.append(gpu)
-    found = visible_devices.with_numbers(listed, environ)
+    detected = visible_devices.with_numbers(listed, environ)
     unlisted = sorted(set(amd) - set(functions))
-    found += [_from_device(tree, amd[address], environ, hip, states[address]) for address in unlisted]
+    detected += [_from_device(tree, amd[address], environ, hip, states[address]) for address in unlisted]
     cards = _count_cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
     facts = {"amd.cards": Fact(cards, f"{NODES} and {pci.DEVICES}")}
     if unlisted:
         facts["kfd.unlisted"] = Fact(unlisted, f"{pci.DEVICES}; {_why_unlisted(tree, refused)}")
     if refused:
         facts["kfd.refused"] = Fact(list(refused), NODES)
-    if not found:
-        found, by_runtime = _from_runtime(tree, environ)
+    if not detected:
+        detected, by_runtime = _from_runtime(tree, environ)
         facts.update(by_runtime)
-    return found, facts
+    return detected, facts
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
     """Return the facts of ``amdgpu.read_state`` for each GPU, keyed by PCI address."""
-    found: dict[str, dict[str, Fact]] = {}
+    states: dict[str, dict[str, Fact]] = {}
 
     def read(address: str, folder: str) -> None:
-        found[address] = amdgpu.read_state(tree, folder)
+        states[address] = amdgpu.read_state(tree, folder)
 
     # Each GPU has a thread, because reading from a hung GPU can block forever.
     threads = [
@@ -81,7 +81,7 @@ def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str,
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     return {
-        address: found.get(address) or amdgpu.unknown(f"{device.folder}: no answer in {_PATIENCE:g} s")
+        address: states.get(address) or amdgpu.unknown(f"{device.folder}: no answer in {_PATIENCE:g} s")
         for address, device in amd.items()
     }
 
@@ -162,10 +162,10 @@ def _from_runtime(tree: Tree, environ: Mapping[str, str]) -> tuple[list[Gpu], di
     agents, facts = rocminfo.read_agents(tree, shown)
     source = facts["rocminfo.gpus"].source
     overridden = any(name.startswith(OVERRIDE) for name in environ)
-    gpus_found = [_from_agent(agent, source, overridden) for agent in agents]
-    if gpus_found:
-        facts["amd.cards"] = Fact(len(gpus_found), source)
-    return visible_devices.with_numbers(gpus_found, environ), facts
+    by_agent = [_from_agent(agent, source, overridden) for agent in agents]
+    if by_agent:
+        facts["amd.cards"] = Fact(len(by_agent), source)
+    return visible_devices.with_numbers(by_agent, environ), facts
 
 
 def _from_agent(agent: rocminfo.Agent, source: str, overridden: bool) -> Gpu:

@@ -57,10 +57,10 @@ SENSORS = {
 #: Prefix of file names in ``Sensor.files`` that stands for the folder ``hwmon/hwmonN``.
 _HWMON = "hwmon/"
 _LABELS = {
-    files: [each.label for each in SENSORS.values() if each.files == files]
-    for files in {each.files for each in SENSORS.values() if each.label}
+    files: [sensor.label for sensor in SENSORS.values() if sensor.files == files]
+    for files in {sensor.files for sensor in SENSORS.values() if sensor.label}
 }
-_FACTS = {each.name: SENSORS[each.name] for each in fields(Gpu) if each.name in SENSORS}
+_FACTS = {field.name: SENSORS[field.name] for field in fields(Gpu) if field.name in SENSORS}
 #: Facts that are not read while the GPU is suspended, because reading them would wake the GPU.
 ASKED = ("pcie_link", *(name for name, sensor in _FACTS.items() if not sensor.kept))
 #: Facts that the driver keeps in memory, so reading them does not wake the GPU.
@@ -122,15 +122,15 @@ def _in(folder: str, sensors: str, file: str) -> str:
 
 
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     # The kernel numbers voltages from 0 and other sensors from 1. In old kernels, the first sensor has no
     # label.
     for index in range(len(labels) + 1):
-        unlabelled = labels[0] if index == 1 and not found else ""
+        unlabelled = labels[0] if index == 1 and not numbers else ""
         label = tree.text(_label(pattern).replace("*", str(index))) or unlabelled
         if label in labels:
-            found[label] = str(index)
-    return found
+            numbers[label] = str(index)
+    return numbers
 
 
 def _label(name: str) -> str:
@@ -147,15 +147,15 @@ def _vendor(fact: Fact) -> Fact:
 
 
 def _fact(tree: Tree, folder: str, sensor: Sensor, names: Sequence[str]) -> Fact:
-    found = Fact()
+    fact = Fact()
     for name in names:
         if "*" in name:
-            found = Fact(None, f"{_label(name)}: no sensor is {sensor.label}")
+            fact = Fact(None, f"{_label(name)}: no sensor is {sensor.label}")
         else:
-            found = _scaled(pci.number_fact(tree, name), sensor.divisor)
-        if found.value is not None:
+            fact = _scaled(pci.number_fact(tree, name), sensor.divisor)
+        if fact.value is not None:
             break
-    return _clock(tree, f"{folder}/{sensor.levels}", found) if sensor.levels else found
+    return _clock(tree, f"{folder}/{sensor.levels}", fact) if sensor.levels else fact
 
 
 def _scaled(fact: Fact, divisor: float) -> Fact:

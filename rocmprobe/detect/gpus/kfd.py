@@ -83,16 +83,16 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
             refused.append((int(name.partition("/")[0]), f"{NODES}/{name}: {error}"))
             return None
 
-    found = gpu_nodes(tree.names(NODES), read)
+    listed = gpu_nodes(tree.names(NODES), read)
     nodes = tuple(
         Node(
             index,
             index - sum(1 for other, _ in refused if other < index),
             properties,
             *_vram(tree, f"{NODES}/{index}", properties),
-            _atomics(tree, index, found),
+            _atomics(tree, index, listed),
         )
-        for index, properties in found.items()
+        for index, properties in listed.items()
     )
     return nodes, tuple(line for _, line in refused)
 

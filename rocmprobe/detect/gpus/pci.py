@@ -38,12 +38,12 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
     # A recorded tree often has only /sys/class/drm. On a real machine, both paths lead to the same devices.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
-    found: dict[str, PciDevice] = {}
+    devices: dict[str, PciDevice] = {}
     for folder in folders:
         device = _device(tree, folder)
         if device is not None:
-            found.setdefault(device.address, device)
-    return found
+            devices.setdefault(device.address, device)
+    return devices
 
 
 def read_link(tree: Tree, folder: str) -> Fact:

@@ -17,6 +17,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
+from rocmprobe.text.versions import version_numbers
 
 #: Timeout in seconds, because a broken driver can block rocminfo forever.
 SECONDS = 5.0
@@ -122,18 +123,13 @@ def _first_lines(text: str) -> Iterator[str]:
 
 def _find(tree: Tree, path: str) -> Optional[str]:
     """Search the folders in ``path`` (in the format of PATH), then /opt/rocm*/bin, for rocminfo."""
-    found = shutil.which("rocminfo", path=path)
-    if found:
-        return found
+    if on_path := shutil.which("rocminfo", path=path):
+        return on_path
     # Try /opt/rocm first, then the releases sorted by number, because 6.10 is newer than 6.9.
     releases = sorted(
         loader.rocm_folders(tree),
-        key=lambda folder: (folder == f"{loader.OPT}/rocm", _numbers(folder)),
+        key=lambda folder: (folder == f"{loader.OPT}/rocm", version_numbers(folder)),
         reverse=True,
     )
     places = (f"{folder}/bin/rocminfo" for folder in releases)
     return next((place for place in places if os.access(tree.locate(place), os.X_OK)), None)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in re.findall(r"[0-9]{1,9}", text)]

@@ -45,12 +45,14 @@ def users(tree: Tree, gpu: Gpu, own: int) -> tuple[GpuProcess, ...]:
         return ()
     wanted = _gpu_id(tree, gpu)
     known = {pid for pid in map(number, tree.names(PROCESSES)) if pid is not None}
-    found = {pid: GpuProcess(pid, _name(tree, pid), PROCESSES) for pid in known if _uses(tree, pid, wanted)}
+    processes = {
+        pid: GpuProcess(pid, _name(tree, pid), PROCESSES) for pid in known if _uses(tree, pid, wanted)
+    }
     for pid in _with_open(tree, KFD):
         if pid not in known:
-            found[pid] = GpuProcess(pid, tree.text(f"/proc/{pid}/comm") or "", f"/proc/{pid}/fd")
-    found.pop(own, None)
-    return tuple(found[pid] for pid in sorted(found))
+            processes[pid] = GpuProcess(pid, tree.text(f"/proc/{pid}/comm") or "", f"/proc/{pid}/fd")
+    processes.pop(own, None)
+    return tuple(processes[pid] for pid in sorted(processes))
 
 
 def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:

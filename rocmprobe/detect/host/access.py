@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any, Optional
+from typing import Optional, TypedDict
 
 from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree, number
 from rocmprobe.model.results import Fact
@@ -22,6 +22,15 @@ _GROUPS = "/etc/group"
 #: Smallest number of a group that belongs to a person. Names of such groups are private.
 _FIRST_PERSONAL = 1000
 _READ_WRITE = 0o6
+
+
+class DeviceNode(TypedDict):
+    """A device node. In a recorded tree, only ``node`` is known."""
+
+    node: str
+    group: Optional[str]
+    mode: Optional[str]
+    usable: Optional[bool]
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
@@ -59,7 +68,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     }
 
 
-def _kfd(nodes: list[dict[str, Any]]) -> Fact:
+def _kfd(nodes: list[DeviceNode]) -> Fact:
     node = next((node for node in nodes if node["node"] == KFD), None)
     if node is None:
         return Fact("absent", KFD)
@@ -71,7 +80,7 @@ def _kfd(nodes: list[dict[str, Any]]) -> Fact:
     )
 
 
-def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, Any]]:
+def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[DeviceNode]:
     place = tree.locate(path)
     try:
         status = os.stat(place)
@@ -86,8 +95,8 @@ def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, An
     }
 
 
-def _by_group(node: dict[str, Any]) -> bool:
-    return int(node["mode"], 8) >> 3 & _READ_WRITE == _READ_WRITE
+def _by_group(node: DeviceNode) -> bool:
+    return int(node["mode"] or "0", 8) >> 3 & _READ_WRITE == _READ_WRITE
 
 
 def _group_names(tree: Tree) -> dict[int, str]:

@@ -97,8 +97,8 @@ def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, 
     if kind in (None, "no") and not tree.exists(DXG):
         return {}
     folders = list(dict.fromkeys(_folders(tree, torch, environ)))
-    found = [f"{folder}/{_LIBROCDXG}" for folder in folders if tree.exists(f"{folder}/{_LIBROCDXG}")]
-    files = [posixpath.normpath(posixpath.join(posixpath.dirname(path), "..", _DIDS)) for path in found]
+    copies = [f"{folder}/{_LIBROCDXG}" for folder in folders if tree.exists(f"{folder}/{_LIBROCDXG}")]
+    files = [posixpath.normpath(posixpath.join(posixpath.dirname(path), "..", _DIDS)) for path in copies]
     texts = {name: text for name in dict.fromkeys(files) if (text := tree.text(name))}
     added = {pci: gfx for text in texts.values() for pci, gfx in wsl.entries(text).items()}
     where = ", ".join(torch.shown(name) for name in texts) or f"no {_DIDS}"
@@ -106,12 +106,12 @@ def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, 
         "wsl.dxg": Fact(tree.exists(DXG), DXG),
         "wsl.dxcore": Fact(tree.exists(_DXCORE), _DXCORE),
         "wsl.librocdxg": Fact(
-            [torch.shown(path) for path in found] or None,
+            [torch.shown(path) for path in copies] or None,
             f"{loader.OPT}/rocm*/lib, LD_LIBRARY_PATH, the loader's folders, the packages next to torch",
         ),
         "wsl.dids": Fact(added or None, where),
         "wsl.takes": Fact(wsl.takes(added.values()), f"data/wsl.toml; {where}")
-        if found
+        if copies
         else Fact(None, _LIBROCDXG),
     }
 

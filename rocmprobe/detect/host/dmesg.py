@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.model.facts import KernelEvent
 from rocmprobe.model.results import Fact
 
 KMSG = "/dev/kmsg"
@@ -80,7 +81,7 @@ class Log:
     - ``kfd_skipped``: GPUs that KFD rejected, as VENDOR:DEVICE
     """
 
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[KernelEvent] = field(default_factory=list)
     gpus: dict[str, dict[str, int]] = field(default_factory=dict)
     driver: Optional[str] = None
     kfd_added: list[str] = field(default_factory=list)
@@ -103,7 +104,7 @@ def parse(text: str) -> Log:
     Only the last boot in the log is used.
     """
     log = Log()
-    events: dict[tuple[str, Optional[str]], dict[str, Any]] = {}
+    events: dict[tuple[str, Optional[str]], KernelEvent] = {}
     for raw in text[max(0, text.rfind(_BOOT)) :].splitlines():
         line = _PREFIX.sub("", raw[:_LONGEST], count=1).strip()
         if _OURS.search(line):
@@ -116,7 +117,7 @@ def parse(text: str) -> Log:
 
 
 def _take_event(
-    events: dict[tuple[str, Optional[str]], dict[str, Any]], line: str, address: Optional[str]
+    events: dict[tuple[str, Optional[str]], KernelEvent], line: str, address: Optional[str]
 ) -> None:
     if not _ANY_KIND.search(line):
         return

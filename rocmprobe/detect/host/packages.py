@@ -58,23 +58,23 @@ def _packages(tree: Tree) -> Fact:
 
 def _dpkg(text: str) -> dict[str, Optional[str]]:
     """Parse dpkg's status file (format: deb-control(5))."""
-    found: dict[str, Optional[str]] = {}
+    versions: dict[str, Optional[str]] = {}
     text = "\n" + text
     for match in _STANZA.finditer(text):
         end = text.find("\n\n", match.end())
         stanza = text[match.start() : end if end >= 0 else len(text)]
         version = _VERSION.search(stanza)
-        if version and _INSTALLED.search(stanza) and len(found) < _MOST:
-            found[match.group(1)] = version.group(1)
-    return found
+        if version and _INSTALLED.search(stanza) and len(versions) < _MOST:
+            versions[match.group(1)] = version.group(1)
+    return versions
 
 
 def _pacman(folders: list[str]) -> dict[str, Optional[str]]:
     matches = (_PACMAN_NAME.fullmatch(folder) for folder in folders)
-    found = [
+    versions = [
         (match.group(1), match.group(2)) for match in matches if match and _NAME.fullmatch(match.group(1))
     ]
-    return dict(found[:_MOST])
+    return dict(versions[:_MOST])
 
 
 def _rpm(tree: Tree) -> dict[str, Optional[str]]:

@@ -19,6 +19,7 @@ _MEMINFO = "/proc/meminfo"
 _CMDLINE = "/proc/cmdline"
 _CGROUP = "/proc/self/cgroup"
 _CGROUPS = "/sys/fs/cgroup"
+_AMDGPU = "/sys/module/amdgpu"
 #: Smallest number that means "no limit" in control groups version 1.
 _UNLIMITED = 1 << 62
 _PARAMETER = re.compile(
@@ -38,7 +39,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
         "kernel.parameters": _parameters(tree),
         **_cpu(tree),
         **_memory(tree),
-        "amdgpu.version": _module_version(tree, "amdgpu"),
+        "amdgpu.version": _amdgpu_version(tree),
         "amdgpu.origin": _amdgpu_origin(tree),
     }
 
@@ -47,13 +48,13 @@ def _os(tree: Tree) -> dict[str, Fact]:
     fields = {"os.name": "PRETTY_NAME", "os.id": "ID", "os.version": "VERSION_ID"}
     name = next((name for name in _OS_RELEASE if tree.text(name)), _OS_RELEASE[0])
     text = tree.text(name) or ""
-    found = {}
+    facts = {}
     for fact, key in fields.items():
         match = re.search(rf"^{key}=(.*)$", text, re.MULTILINE)
-        found[fact] = (
+        facts[fact] = (
             Fact(_unquoted(match.group(1)), f"{name} {key}") if match else Fact(None, f"{name}: no {key}")
         )
-    return found
+    return facts
 
 
 def _unquoted(value: str) -> str:
@@ -91,11 +92,11 @@ def _memory(tree: Tree) -> dict[str, Fact]:
         "memory.swap_bytes": "SwapTotal",
     }
     text = tree.text(_MEMINFO) or ""
-    found = {}
+    facts = {}
     for fact, key in fields.items():
         match = re.search(rf"^{key}:\s*([0-9]{{1,18}}) kB", text, re.MULTILINE)
-        found[fact] = Fact(int(match.group(1)) * 1024 if match else None, f"{_MEMINFO} {key}")
-    return found
+        facts[fact] = Fact(int(match.group(1)) * 1024 if match else None, f"{_MEMINFO} {key}")
+    return facts
 
 
 def _parameters(tree: Tree) -> Fact:
@@ -107,24 +108,22 @@ def _parameters(tree: Tree) -> Fact:
     return Fact([word[:200] for word in fact.value.split() if _PARAMETER.match(word)], _CMDLINE)
 
 
-def _module_version(tree: Tree, module: str) -> Fact:
-    """Return the version that a kernel module declares."""
-    folder = f"/sys/module/{module}"
-    version: Optional[str] = tree.text(f"{folder}/version")
-    if version:
-        return Fact(version, f"{folder}/version")
-    if tree.exists(folder):
-        return Fact(None, f"{folder}/version: missing, so the driver is part of the kernel")
-    return Fact(None, f"{folder}: module not loaded")
+def _amdgpu_version(tree: Tree) -> Fact:
+    """Return the version that the kernel module amdgpu declares."""
+    if version := tree.text(f"{_AMDGPU}/version"):
+        return Fact(version, f"{_AMDGPU}/version")
+    if tree.exists(_AMDGPU):
+        return Fact(None, f"{_AMDGPU}/version: missing, so the driver is part of the kernel")
+    return Fact(None, f"{_AMDGPU}: module not loaded")
 
 
 def _amdgpu_origin(tree: Tree) -> Fact:
     """Return "dkms" for AMD's separate driver, or "kernel" for the driver that is part of Linux."""
     # Only AMD's separate driver, built by DKMS, declares a version.
-    version = _module_version(tree, "amdgpu")
+    version = _amdgpu_version(tree)
     if version.value:
         return Fact("dkms", version.source)
-    return Fact("kernel" if tree.exists("/sys/module/amdgpu") else None, version.source)
+    return Fact("kernel" if tree.exists(_AMDGPU) else None, version.source)
 
 
 def read_limits(tree: Tree) -> dict[str, Fact]:

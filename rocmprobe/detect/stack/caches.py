@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 import getpass
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rocmprobe.detect.tree import NOT_LOOKED_UP, ReadError, Tree
+from rocmprobe.detect.tree import NOT_LOOKED_UP, ReadError, Tree, shown_below_home
 from rocmprobe.knowledge.miopen_files import user_file
+from rocmprobe.model.facts import CompiledCache, UserFile
 from rocmprobe.model.results import Fact
 from rocmprobe.text.reading import json_line
 
@@ -32,19 +32,22 @@ _BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|at
 
 
 @dataclass
-class _Found:
-    kernels: int = 0
+class _Kernels:
+    count: int = 0
     isas: Counter[str] = field(default_factory=Counter)
     versions: Counter[str] = field(default_factory=Counter)
     buffer_ops: int = 0
     complete: bool = True
 
-    def as_fact(self, path: str) -> dict[str, Any]:
+    def as_fact(self, path: str) -> CompiledCache:
         return {
-            "path": path, "kernels": self.kernels, "isas": dict(sorted(self.isas.items())),
-            "versions": dict(sorted(self.versions.items())), "buffer_ops": self.buffer_ops,
+            "path": path,
+            "kernels": self.count,
+            "isas": dict(sorted(self.isas.items())),
+            "versions": dict(sorted(self.versions.items())),
+            "buffer_ops": self.buffer_ops,
             "complete": self.complete,
-        }  # fmt: skip
+        }
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
@@ -65,16 +68,16 @@ def _triton(tree: Tree, environ: Mapping[str, str]) -> Fact:
     if not configured and not home:
         return Fact(None, NOT_LOOKED_UP)
     path = configured or f"{home}/.triton/cache"
-    found = _Found()
-    _add_kernels(tree, path, found)
-    if not found.kernels:
-        return Fact(None, f"no kernels in {_shown(path, environ)}")
-    return Fact(found.as_fact(_shown(path, environ)), "metadata of the kernels")
+    cache = _Kernels()
+    _add_kernels(tree, path, cache)
+    if not cache.count:
+        return Fact(None, f"no kernels in {shown_below_home(path, environ)}")
+    return Fact(cache.as_fact(shown_below_home(path, environ)), "metadata of the kernels")
 
 
 def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
     path = environ.get("TORCHINDUCTOR_CACHE_DIR")
-    shown = _shown(path, environ) if path else ""
+    shown = shown_below_home(path, environ) if path else ""
     if not path:
         user = _user(tree, environ)
         if user is None:
@@ -82,10 +85,10 @@ def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
         temporary = environ.get("TMPDIR") or "/tmp"  # noqa: S108
         # Source: torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir.
         path = f"{temporary}/torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user)
-        shown = f"{_shown(temporary, environ)}/torchinductor_$USER"
-    found = _Found()
+        shown = f"{shown_below_home(temporary, environ)}/torchinductor_$USER"
+    cache = _Kernels()
     for device in tree.names(f"{path}/triton"):
-        _add_kernels(tree, f"{path}/triton/{device}", found)
+        _add_kernels(tree, f"{path}/triton/{device}", cache)
     read = 0
     for folder in tree.names(path):
         for name in tree.names(f"{path}/{folder}") if len(folder) == 2 else ():
@@ -93,14 +96,13 @@ def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
                 continue
             read += 1
             if read > _MOST:
-                found.complete = False
+                cache.complete = False
                 break
-            found.isas.update(
-                set(_OF_DEVICE.findall(_start_of(tree, f"{path}/{folder}/{name}", _CODE_BYTES)))
-            )
-    if not found.isas:
+            code = _start_of(tree, f"{path}/{folder}/{name}", _CODE_BYTES)
+            cache.isas.update(set(_OF_DEVICE.findall(code)))
+    if not cache.isas:
         return Fact(None, f"no code for an AMD GPU in {shown}")
-    return Fact(found.as_fact(shown), "generated code, and metadata of the kernels in this cache")
+    return Fact(cache.as_fact(shown), "generated code, and metadata of the kernels in this cache")
 
 
 def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
@@ -113,33 +115,33 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
         return None
 
 
-def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
+def _add_kernels(tree: Tree, path: str, cache: _Kernels) -> None:
     for folder in tree.names(path):
         names = tree.names(f"{path}/{folder}")
         for name in names:
             if not name.endswith(".json") or name.startswith("__grp__"):
                 continue
-            if found.kernels >= _MOST:
-                found.complete = False
+            if cache.count >= _MOST:
+                cache.complete = False
                 return
-            data = _json(_start_of(tree, f"{path}/{folder}/{name}", _METADATA_BYTES))
-            isa = _isa_of(data)
+            data = json_line(_start_of(tree, f"{path}/{folder}/{name}", _METADATA_BYTES))
+            isa = _isa_of(data) if isinstance(data, dict) else None
             if isa is None:
                 continue
-            found.kernels += 1
-            found.isas[isa] += 1
+            cache.count += 1
+            cache.isas[isa] += 1
             if isinstance(data.get("triton_version"), str):
-                found.versions[data["triton_version"][:40]] += 1
+                cache.versions[data["triton_version"][:40]] += 1
             code = f"{name[: -len('.json')]}.llir"
             if code in names and _BUFFER_OPS.search(_start_of(tree, f"{path}/{folder}/{code}", _LLVM_BYTES)):
-                found.buffer_ops += 1
+                cache.buffer_ops += 1
 
 
 def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
     """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU."""
     # ``target`` is an object since Triton 3.0, and a list in older versions.
     target = data.get("target")
-    arch: Any = data.get("arch")
+    arch = data.get("arch")
     if isinstance(target, dict):
         arch = target.get("arch")
     elif isinstance(target, list) and len(target) > 1:
@@ -147,11 +149,6 @@ def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
     # Features can follow the ISA, as in gfx90a:sramecc+:xnack-.
     match = _ISA.match(arch) if isinstance(arch, str) else None
     return match[0] if match else None
-
-
-def _json(text: str) -> Mapping[str, Any]:
-    data = json_line(text)
-    return data if isinstance(data, dict) else {}
 
 
 def _start_of(tree: Tree, name: str, limit: int) -> str:
@@ -162,7 +159,7 @@ def _start_of(tree: Tree, name: str, limit: int) -> str:
 
 
 def _miopen(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> Fact:
-    found: list[dict[str, Any]] = []
+    files: list[UserFile] = []
     for fact in ("miopen.user_db", "miopen.kernel_cache"):
         place = folders.get(fact, Fact()).value or {}
         shown = str(place.get("path", ""))
@@ -171,18 +168,16 @@ def _miopen(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact])
         home = environ.get("HOME", "")
         path = f"{home}{shown[1:]}" if shown.startswith("~/") else shown
         for name in tree.names(path):
-            inside = [f"{name}/{each}" for each in tree.names(f"{path}/{name}")]
+            inside = [f"{name}/{inner}" for inner in tree.names(f"{path}/{name}")]
             for relative in [name, *inside]:
                 named = user_file(relative)
-                if named and len(found) < _MOST:
-                    found.append(
-                        {"path": f"{shown}/{relative}", "gpu": named.gpu, "isa": named.isa,
-                         "version": named.version}
-                    )  # fmt: skip
-    return Fact(found or None, "names of files" if found else "no files of MIOpen in its folders")
-
-
-def _shown(path: str, environ: Mapping[str, str]) -> str:
-    home = environ.get("HOME")
-    path = os.path.normpath(path)
-    return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
+                if named and len(files) < _MOST:
+                    files.append(
+                        {
+                            "path": f"{shown}/{relative}",
+                            "gpu": named.gpu,
+                            "isa": named.isa,
+                            "version": named.version,
+                        }
+                    )
+    return Fact(files or None, "names of files" if files else "no files of MIOpen in its folders")

@@ -90,16 +90,16 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
             raise ReadError(f"no section {SECTION}")
         section = sections[SECTION]
         end = section.offset + section.size
-        found: set[str] = set()
+        united: set[str] = set()
         offset = section.offset
         for _ in range(_MOST_BUNDLES):
             targets, size = _bundle(elf.read_at(handle, min(_TABLE_BYTES, end - offset), offset))
-            found.update(targets)
+            united.update(targets)
             offset += -(-size // _ALIGNMENT) * _ALIGNMENT
             if not size or offset >= end:
                 break
-        if found:
-            return Fact(sorted(found, key=gpus.target_order), f"{shown} {SECTION}")
+        if united:
+            return Fact(sorted(united, key=gpus.target_order), f"{shown} {SECTION}")
         first = elf.read_at(handle, len(_COMPRESSED), section.offset)
     if first == _COMPRESSED:
         raise ReadError("its code objects are compressed, which hides their targets")
@@ -109,9 +109,9 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
 def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
     folder = f"{path.rpartition('/')[0]}/../.kpack"
     matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
-    found = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
+    targets = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
     # If no file matches, the library has no device code, so an empty list is correct.
-    return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
+    return Fact(targets, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.detect.stack import loader
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
-from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
+from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree, shown_below_home
 from rocmprobe.knowledge.miopen_files import database_name
+from rocmprobe.model.facts import CacheFolder
 from rocmprobe.model.results import Fact, Gpu
 
 MOUNTS = "/proc/mounts"
@@ -53,11 +54,11 @@ def read_facts(
         system = dict.fromkeys(("miopen.db_path", *_FILES), Fact(None, _why_none(torch, places, source)))
     else:
         files = tree.names(folder)
-        found = {fact: {name: _matching_file(name, files, fact) for name in names} for fact in _FILES}
+        files_of = {fact: {name: _matching_file(name, files, fact) for name in names} for fact in _FILES}
         no_gpu = Fact(None, "no AMD GPU with known ISA and number of compute units")
         system = {
             fact: Fact(taken, "file names in miopen.db_path") if names else no_gpu
-            for fact, taken in found.items()
+            for fact, taken in files_of.items()
         }
         system["miopen.db_path"] = Fact(torch.shown(os.path.normpath(folder)), source)
     return {**system, **_user(tree, environ)}
@@ -138,19 +139,19 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
         if home and path.startswith("~/"):
             path = f"{home}{path[1:]}"
         path = os.path.abspath(path)
-        shown = f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
         source = variable if configured else f"MIOpen's default, {variable} is not set"
-        facts[fact] = Fact({"path": shown, **_folder(tree, path)}, source)
+        facts[fact] = Fact(_folder(tree, path, shown_below_home(path, environ)), source)
     return facts
 
 
-def _folder(tree: Tree, path: str) -> dict[str, Any]:
+def _folder(tree: Tree, path: str, shown: str) -> CacheFolder:
     there = path
     while not tree.exists(there) and there not in ("/", ""):
         there = there.rpartition("/")[0] or "/"
     files, size = _counted(tree, path) if there == path else (0, 0)
     filesystem = _filesystem(tree, there)
     return {
+        "path": shown,
         "exists": there == path,
         "files": files,
         "bytes": size,
@@ -176,7 +177,7 @@ def _counted(tree: Tree, path: str) -> tuple[int, int]:
 
 def _filesystem(tree: Tree, path: str) -> Optional[str]:
     path = loader.real(tree, path)
-    found: tuple[int, Optional[str]] = (0, None)
+    longest: tuple[int, Optional[str]] = (0, None)
     for line in (tree.text(MOUNTS) or "").splitlines():
         words = line.split()
         if len(words) < 3:
@@ -184,5 +185,5 @@ def _filesystem(tree: Tree, path: str) -> Optional[str]:
         # In /proc/mounts, spaces are octal escapes.
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), words[1])
         if path == point or path.startswith(point.rstrip("/") + "/"):
-            found = max(found, (len(point), words[2]), key=lambda item: item[0])
-    return found[1]
+            longest = max(longest, (len(point), words[2]), key=lambda item: item[0])
+    return longest[1]

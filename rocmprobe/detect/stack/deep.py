@@ -50,7 +50,7 @@ def query_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str
 
 
 def _failure(ended: children.ProgramResult) -> Optional[str]:
-    last = (ended.err.strip().splitlines() or [""])[-1][:300]
+    last = ended.last_error[:300]
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 
 

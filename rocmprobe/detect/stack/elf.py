@@ -66,15 +66,15 @@ def read_links(handle: int) -> Links:
     if dynamic is None or strings is None:
         raise ReadError("not a shared library: no dynamic section")
     count = min(dynamic.size // _DYNAMIC.size, _MOST_DYNAMIC)
-    found: dict[int, list[str]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
+    entries: dict[int, list[str]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
     for tag, value in _DYNAMIC.iter_unpack(_read(handle, count * _DYNAMIC.size, dynamic.offset)):
-        if tag in found and value < strings.size:
+        if tag in entries and value < strings.size:
             # The string table of libtorch_hip.so has tens of megabytes, so read only the needed string.
-            found[tag].append(_string(read_at(handle, _LONGEST_STRING, strings.offset + value), 0))
+            entries[tag].append(_string(read_at(handle, _LONGEST_STRING, strings.offset + value), 0))
     folders = {
-        tag: tuple(":".join(found[tag]).split(":")) if found[tag] else () for tag in (_RPATH, _RUNPATH)
+        tag: tuple(":".join(entries[tag]).split(":")) if entries[tag] else () for tag in (_RPATH, _RUNPATH)
     }
-    return Links(tuple(found[_NEEDED]), folders[_RPATH], folders[_RUNPATH])
+    return Links(tuple(entries[_NEEDED]), folders[_RPATH], folders[_RUNPATH])
 
 
 def read_at(handle: int, size: int, offset: int) -> bytes:

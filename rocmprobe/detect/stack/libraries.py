@@ -58,26 +58,26 @@ def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) ->
     return Libraries({**plain, **by_torch}, facts)
 
 
-def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fact:
-    sources = sorted({library.source for library in found.values()})
-    paths = {name: torch.shown(library.path) for name, library in sorted(found.items())}
+def _fact(libraries: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fact:
+    sources = sorted({library.source for library in libraries.values()})
+    paths = {name: torch.shown(library.path) for name, library in sorted(libraries.items())}
     return Fact(paths or None, ", ".join(sources) if paths else why_none)
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
-    found: dict[str, dict[str, None]] = {}
+    copies: dict[str, dict[str, None]] = {}
     for folder in folders:
         for name, path in loader.copies(tree, folder).items():
-            found.setdefault(name, {})[loader.real(tree, path)] = None
-    return {name: list(paths) for name, paths in sorted(found.items())}
+            copies.setdefault(name, {})[loader.real(tree, path)] = None
+    return {name: list(paths) for name, paths in sorted(copies.items())}
 
 
 def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Library]:
-    found: dict[str, Library] = {}
+    libraries: dict[str, Library] = {}
     for folder, source in folders:
         for name, path in loader.copies(tree, folder).items():
-            found.setdefault(name, Library(loader.real(tree, path), source))
-    return found
+            libraries.setdefault(name, Library(loader.real(tree, path), source))
+    return libraries
 
 
 def _for_torch(
@@ -91,19 +91,19 @@ def _for_torch(
     runpath = _places(links.runpath, torch, "RUNPATH of libtorch_hip.so")
     # Search the folders in the loader's order. If a library has a RUNPATH, the loader ignores the RPATH.
     order = [*([] if runpath else rpath), *user, *runpath, *system]
-    found: dict[str, Library] = {}
+    libraries: dict[str, Library] = {}
     for asked in [*links.needed, *(path.rpartition("/")[2] for path in torch.bundled.values())]:
         name = loader.library_of(asked)
-        if not name or name in found:
+        if not name or name in libraries:
             continue
         if torch.preloads and name in torch.bundled:
-            found[name] = Library(torch.bundled[name], "preloaded by torch")
+            libraries[name] = Library(torch.bundled[name], "preloaded by torch")
             continue
         for folder, source in order:
             if tree.exists(f"{folder}/{asked}"):
-                found[name] = Library(posixpath.normpath(f"{folder}/{asked}"), source)
+                libraries[name] = Library(posixpath.normpath(f"{folder}/{asked}"), source)
                 break
-    return found
+    return libraries
 
 
 def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tuple[str, str]]:

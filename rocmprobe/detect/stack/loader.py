@@ -19,8 +19,14 @@ _DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64
 _CACHE_BYTES = 4 << 20
 _DEEPEST_INCLUDE = 3
 _LIBRARY = library_files.pattern(
-    "libamdhip64", "libhsa-runtime64", "libamd_comgr", "libhiprtc", "librocblas", "libhipblaslt", "libMIOpen"
-)  # fmt: skip
+    "libamdhip64",
+    "libhsa-runtime64",
+    "libamd_comgr",
+    "libhiprtc",
+    "librocblas",
+    "libhipblaslt",
+    "libMIOpen",
+)
 
 
 def rocm_folders(tree: Tree) -> list[str]:
@@ -75,12 +81,12 @@ def _cached(tree: Tree) -> list[str]:
             data = elf.read_at(handle, _CACHE_BYTES, 0)
     except ReadError:
         return []
-    found = dict.fromkeys(
+    folders = dict.fromkeys(
         text.rpartition("/")[0]
         for text in data.decode("utf-8", "replace").split("\0")
         if text.startswith("/") and library_of(text.rpartition("/")[2])
     )
-    return list(found)
+    return list(folders)
 
 
 def _configured(tree: Tree, name: str, depth: int) -> Iterator[str]:

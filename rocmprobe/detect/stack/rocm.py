@@ -59,24 +59,24 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
 
 def _below_opt(tree: Tree) -> dict[str, str]:
     """Return the versions of ROCm below /opt, keyed by folder."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in loader.rocm_folders(tree):
         version = tree.text(f"{folder}/.info/version")
         if version:
-            found.setdefault(tree.real(folder), version)
-    return found
+            versions.setdefault(tree.real(folder), version)
+    return versions
 
 
 def _of_distribution(tree: Tree) -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in dict.fromkeys(loader.real(tree, folder) for folder in _SYSTEM):
         path = loader.copies(tree, folder).get("libamdhip64")
         file = loader.real(tree, path) if path else ""
         match = _HIP_FILE.match(file.rpartition("/")[2])
         # Skip links into /opt, which AMD's packages create, because these installs are already listed.
         if match and file.startswith(f"{folder}/"):
-            found[folder] = match.group(1)
-    return found
+            versions[folder] = match.group(1)
+    return versions
 
 
 def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
@@ -151,9 +151,8 @@ def _reported_version(
     match = _VERSION.fullmatch(ended.out.strip())
     if ended.failure is None and match:
         return Fact(match[0], source)
-    last = (ended.err.strip().splitlines() or [""])[-1]
-    why = ended.failure or "no version in its output"
-    return Fact(None, f"{source}: {why}" + (f", {last}" if last else ""))
+    why = [ended.failure or "no version in its output", ended.last_error]
+    return Fact(None, f"{source}: {', '.join(filter(None, why))}")
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:

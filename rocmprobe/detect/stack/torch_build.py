@@ -116,12 +116,12 @@ def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
     if text is None:
         unread = Fact(None, f"{source}: missing or unreadable, so torch cannot be imported either")
         return dict.fromkeys(_UNREAD, unread)
-    found = {match.group(1): match.group(2) or match.group(3) for match in _ASSIGNMENT.finditer(text)}
+    assigned = {match.group(1): match.group(2) or match.group(3) for match in _ASSIGNMENT.finditer(text)}
     return {
-        "torch.version": Fact(found.get("__version__"), f"{source} __version__"),
-        "torch.hip": Fact(found.get("hip"), f"{source} hip"),
-        "torch.cuda": Fact(found.get("cuda"), f"{source} cuda"),
-        "torch.kind": Fact(_kind(found), f"{source} hip and cuda"),
+        "torch.version": Fact(assigned.get("__version__"), f"{source} __version__"),
+        "torch.hip": Fact(assigned.get("hip"), f"{source} hip"),
+        "torch.cuda": Fact(assigned.get("cuda"), f"{source} cuda"),
+        "torch.kind": Fact(_kind(assigned), f"{source} hip and cuda"),
     }
 
 
@@ -169,10 +169,10 @@ def _version_beside(tree: Tree, around: str, package: str) -> Optional[str]:
 
 def _bundled(tree: Tree, folder: str) -> dict[str, str]:
     around = str(PurePosixPath(folder).parent)
-    found: dict[str, str] = {}
+    bundled: dict[str, str] = {}
     for place in [f"{folder}/lib", *loader.sdk_folders(tree, around)]:
-        found = {**loader.copies(tree, place), **found}
-    return found
+        bundled = {**loader.copies(tree, place), **bundled}
+    return bundled
 
 
 def python_version(tree: Tree) -> Fact:
@@ -182,10 +182,10 @@ def python_version(tree: Tree) -> Fact:
     return Fact(".".join(str(part) for part in sys.version_info[:3]), "the running Python")
 
 
-def _kind(found: dict[str, Optional[str]]) -> Optional[str]:
-    if "__version__" not in found:
+def _kind(assigned: dict[str, Optional[str]]) -> Optional[str]:
+    if "__version__" not in assigned:
         return None
-    return "rocm" if found.get("hip") else "cuda" if found.get("cuda") else "cpu"
+    return "rocm" if assigned.get("hip") else "cuda" if assigned.get("cuda") else "cpu"
 
 
 def _imported() -> tuple[Optional[str], str]:

@@ -50,7 +50,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: Release) -> bool:
 
     Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
     """
-    dilated = any(each != 1 for each in problem.dilation)
+    dilated = set(problem.dilation) != {1}
     old_bf16 = torch < (2, 2) and problem.dtype == "bfloat16" and problem.bias and direction == "fwd"
     return problem.dtype not in _BASES or (problem.groups > 1 and dilated) or old_bf16
 
@@ -72,7 +72,7 @@ def _words(problem: Problem, direction: str) -> list[str]:
         channels, size, filters = problem.out_channels, problem.output_size, problem.in_channels
     layout = "NHWC" if problem.channels_last else ""
     return [
-        _BASES[problem.dtype], f"-n {problem.batch}", f"-c {channels}",
+        f"{_BASES[problem.dtype]} -n {problem.batch} -c {channels}",
         *_sizes(("--in_d", "-H", "-W"), size, 1),
         f"-k {filters}",
         *_sizes(("--fil_d", "-y", "-x"), problem.kernel, 1),
@@ -81,8 +81,8 @@ def _words(problem: Problem, direction: str) -> list[str]:
         *_sizes(("--dilation_d", "-l", "-j"), problem.dilation, 1),
         *(["--spatial_dim 3"] if problem.rank == 3 else []),
         *(f"--{tensor}_layout {layout}" for tensor in ("in", "fil", "out") if layout),
-        "-m conv", f"-g {problem.groups}", f"-F {flag}", "-t 1",
-    ]  # fmt: skip
+        f"-m conv -g {problem.groups} -F {flag} -t 1",
+    ]
 
 
 def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:

@@ -44,14 +44,13 @@ def find_outcome(results: Results, case: str) -> Outcome:
     outcomes = {outcome.id: outcome for outcome in results.outcomes}
     if case in outcomes:
         return outcomes[case]
-    found = [name for name in outcomes if case in name]
-    if len(found) == 1:
-        return outcomes[found[0]]
-    if found:
-        more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
-        raise BadInput(
-            "\n  ".join([f"{len(found)} outcomes match {case!r}; name one:", *_printable(found), *more])
-        )
+    matches = [name for name in outcomes if case in name]
+    if len(matches) == 1:
+        return outcomes[matches[0]]
+    if matches:
+        more = [f"and {len(matches) - _LISTED} more"] if len(matches) > _LISTED else []
+        lines = [f"{len(matches)} outcomes match {case!r}; name one:", *_printable(matches), *more]
+        raise BadInput("\n  ".join(lines))
     nearest = difflib.get_close_matches(case, outcomes, cutoff=0.3)
     hint = "\n  ".join(["; the nearest are:", *_printable(nearest)]) if nearest else ""
     raise BadInput(f"no outcome matches {case!r}{hint}")
@@ -115,13 +114,13 @@ def _template() -> jinja2.Template:
     return environment.get_template("script.py.jinja")
 
 
-def _constants(computation: Computation) -> dict[str, Any]:
+def _constants(computation: Computation) -> dict[str, object]:
     """Return the constants of ``computation`` by their names in the template."""
     draw, call, layout = computation.draw, computation.call, computation.layout
     options = dict(call.keywords) if isinstance(call, partial) else {}
     measures = {
-        _Code(_function(each).__name__): each.keywords if isinstance(each, partial) else {}
-        for each in computation.measures
+        _Code(_function(measure).__name__): measure.keywords if isinstance(measure, partial) else {}
+        for measure in computation.measures
     }
     return {
         "draw": _Code(draw.func.__name__),
@@ -138,7 +137,7 @@ def _constants(computation: Computation) -> dict[str, Any]:
     }
 
 
-def _function(call: Callable[..., Any]) -> Callable[..., Any]:
+def _function(call: Callable[..., object]) -> Callable[..., object]:
     return call.func if isinstance(call, partial) else call
 
 
@@ -156,7 +155,7 @@ def computation_of(outcome: Outcome, setting: Setting) -> Computation:
         )
     check = CHECKS.get(outcome.check)
     if check is None or check.script is None:
-        also = ", ".join(sorted(name for name, each in CHECKS.items() if each.script))
+        also = ", ".join(sorted(name for name, check in CHECKS.items() if check.script))
         raise BadInput(
             f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one); "
             f"`{command}` repeats the check"
@@ -204,11 +203,11 @@ def child_variables(results: Results, outcome: Outcome, setting: Setting) -> lis
 
     Leave out redacted values and variables of the dynamic loader.
     """
-    found = _inherited(results, outcome, setting)
+    inherited = _inherited(results, outcome, setting)
     # Leave out variables of the dynamic loader, because a script would set them too late.
-    found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
-    found.update(setting.env)
-    return [(name, str(value)) for name, value in found.items() if _NAME.fullmatch(name)]
+    kept = {name: value for name, value in inherited.items() if not _redacted(value) and not _early(name)}
+    variables = {**kept, **setting.env}
+    return [(name, str(value)) for name, value in variables.items() if _NAME.fullmatch(name)]
 
 
 def _inherited(results: Results, outcome: Outcome, setting: Setting) -> dict[str, str]:
@@ -242,10 +241,8 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
 def _run_result(results: Results, outcome: Outcome) -> str:
     message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
     torch = results.machine.value("torch.version")
-    isa = " as ".join(
-        dict.fromkeys(str(each) for each in (outcome.native_isa, outcome.effective_isa) if each)
-    )
-    where = ", ".join(str(each) for each in (isa, torch and f"torch {torch}") if each)
+    isa = " as ".join(dict.fromkeys(filter(None, (outcome.native_isa, outcome.effective_isa))))
+    where = ", ".join(filter(None, (isa, torch and f"torch {torch}")))
     simulated = f" (simulated: {results.simulated})" if results.simulated else ""
     text = f"In the run{simulated} of {outcome.id} on {where or 'an unknown machine'}: {outcome.state}"
     return _ascii(f"{text}: {message}" if message else text)
