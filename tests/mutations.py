@@ -74,8 +74,8 @@ def check_outcomes(results: Results) -> int:
 
 
 def _only_ranks(outcome: Outcome, key: str) -> bool:
-    """A layer that most programs lack ranks settings and speaks against none. For inference a measurement that
-    fails speaks against nothing either, but there is a time less to go by."""
+    """A layer that most programs lack ranks settings and speaks against none. For inference a measurement
+    that fails speaks against nothing either, but there is a time less to go by."""
     if outcome.check in ("rnn", "lstm", "gru", "attention", "data-loader"):
         return True
     timed = {"inference": "throughput", "changing-sizes": "changing-sizes"}

@@ -181,10 +181,17 @@ class Conversation:
         child.send(
             Spec(
                 # A program that sees only one GPU calls it cuda:0.
-                "cuda:0" if setting.one_device else case.device, setup.target(case).backend, setting, budgets.measure, environ, case, simulated,
-                threads, budgets.soak,
+                "cuda:0" if setting.one_device else case.device,
+                setup.target(case).backend,
+                setting,
+                budgets.measure,
+                environ,
+                case,
+                simulated,
+                threads,
+                budgets.soak,
             )
-        )  # fmt: skip
+        )
         return _Worker(child, f"{case.trial_key}#{secrets.token_hex(3)}", case)
 
     def _listen(self, worker: _Worker) -> Optional[Reply]:
