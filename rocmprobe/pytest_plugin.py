@@ -325,7 +325,8 @@ def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterat
             _write_first_answer(config)
         yield item(case)
     _write_first_answer(config)
-    added = in_order(tuple(own.cases_of_stacks(config.stash[_REQUESTS])))
+    requests = config.stash.get(_REQUESTS, [])
+    added = in_order(tuple(own.cases_of_stacks(requests)))
     with _ended_when_full(config):
         own.plan(added, record=bool(added))
     for case in added:

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from rocmprobe.knowledge import variables
 from rocmprobe.model.results import VERDICTS, BadInput, Setting
+from rocmprobe.model.results_file import from_json
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
 from rocmprobe.text.versions import release, within
@@ -69,13 +70,9 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
-    fields = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in row.items()
-        if key not in _OF_THE_ROW
-    }
+    fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
     flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
-    return Setting(**{**fields, "verdict": _verdict(row), "torch": flags})
+    return from_json(Setting, {**fields, "verdict": _verdict(row), "torch": flags})
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
