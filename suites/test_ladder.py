@@ -16,6 +16,7 @@ CONTROLS = (
 
 REQUESTS = [
     Request("copy", dtypes=FLOATS),
+    Request("repeated"),
     Request("elementwise", dtypes=FLOATS),
     Request("gemm", dtypes=FLOATS),
     # If these fail, the same product without hipBLASLt shows which library is at fault.

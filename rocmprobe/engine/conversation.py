@@ -27,7 +27,17 @@ from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.text.durations import duration
-from rocmprobe.worker.messages import Answer, Event, Measuring, Phase, Preliminary, Ready, Spec, Unusable
+from rocmprobe.worker.messages import (
+    Answer,
+    Event,
+    Measuring,
+    Phase,
+    Preliminary,
+    Ready,
+    Repetition,
+    Spec,
+    Unusable,
+)
 
 #: Seconds without an event after which the journal records that the case waits.
 _SOON = 2.0
@@ -70,12 +80,15 @@ class _Worker:
     mapped: dict[str, list[str]] = field(default_factory=dict)
     last_event: Optional[str] = None
     phase: str = "start"
+    repetition: int = 1
     preliminary: Optional[CheckResult] = None
     oom_kills: Mapping[str, int] = field(default_factory=oom_kills)
 
     @property
     def after(self) -> str:
-        """Return how long the worker has run, if its check repeats one computation."""
+        """Return how long the worker has repeated one computation, or how often, if its case does so."""
+        if self.case.repeats > 1:
+            return f" in repetition {self.repetition} of {self.case.repeats}"
         if not CHECKS[self.case.check].once:
             return ""
         return f" after {duration(time.monotonic() - self.started)}"
@@ -109,6 +122,7 @@ class Conversation:
             Ready: self._on_ready,
             Unusable: self._on_unusable,
             Phase: self._on_phase,
+            Repetition: self._on_repetition,
             Measuring: self._on_measuring,
             Preliminary: self._on_preliminary,
             Answer: self._on_answer,
@@ -125,6 +139,7 @@ class Conversation:
         if reply is None:
             worker = self._worker
             worker.case, worker.phase, worker.preliminary = case, "prepare", None
+            worker.repetition = 1
             worker.oom_kills = oom_kills()
             worker.child.mark()
             worker.child.send(case)
@@ -232,6 +247,9 @@ class Conversation:
 
     def _on_phase(self, worker: _Worker, event: Phase) -> None:
         worker.phase, worker.last_event = event.phase, f"phase {event.phase}"
+
+    def _on_repetition(self, worker: _Worker, event: Repetition) -> None:
+        worker.repetition = event.number
 
     def _on_measuring(self, worker: _Worker, event: Measuring) -> None:
         case = worker.case

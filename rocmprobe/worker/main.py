@@ -25,7 +25,7 @@ from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.simulate.injector import Injector
-from rocmprobe.worker.messages import Answer, Event, Measuring, Ready, Spec, Unusable, encode
+from rocmprobe.worker.messages import Answer, Event, Measuring, Ready, Repetition, Spec, Unusable, encode
 
 #: Texts in error messages after which the device context may be unusable. The process then runs no further
 #: case.
@@ -63,12 +63,14 @@ class Driver(Protocol):
         """Return True if the device still computes correctly after a failure."""
 
 
-def answer(driver: Driver, case: Case) -> tuple[list[CheckResult], bool]:
+def answer(driver: Driver, case: Case, emit: Emit) -> tuple[list[CheckResult], bool]:
     """Run a case with retries. Return all attempts, and True if this process cannot run another case.
 
     If the case is repeated, return the attempts of the first repetition that fails, or of the last one.
     """
     for repetition in range(1, case.repeats + 1):
+        if case.repeats > 1:
+            emit(Repetition(repetition))
         attempts, poisoned = _attempts(driver, case)
         if attempts[0].state != "pass":
             if case.repeats > 1:
@@ -138,7 +140,7 @@ def serve(commands: int, events: int) -> None:
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
         case = msgspec.convert(json.loads(line), Case)
-        attempts, poisoned = answer(driver, case)
+        attempts, poisoned = answer(driver, case, emit)
         sys.stdout.flush()
         sys.stderr.flush()
         emit(Answer(attempts, poisoned, mapped()))

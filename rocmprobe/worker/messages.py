@@ -61,6 +61,12 @@ class Phase(Event, frozen=True, tag="phase"):
     phase: str
 
 
+class Repetition(Event, frozen=True, tag="repetition"):
+    """The repetition of the case that begins now, counted from 1."""
+
+    number: int
+
+
 class Measuring(Event, frozen=True, tag="measuring"):
     """The point of time "before" or "after" a measurement."""
 
@@ -81,7 +87,7 @@ class Answer(Event, frozen=True, tag="answer"):
     mapped: dict[str, list[str]] = {}
 
 
-_AnyEvent = Union[Ready, Unusable, Phase, Measuring, Preliminary, Answer]
+_AnyEvent = Union[Ready, Unusable, Phase, Repetition, Measuring, Preliminary, Answer]
 
 
 def encode(message: Union[Spec, Case, Event]) -> bytes:

@@ -46,7 +46,8 @@ def ladder(run: Evidence) -> Iterator[Finding]:
 
 def _broken_rungs(run: Evidence, dtype: str) -> Iterator[tuple[str, tuple[Outcome, ...]]]:
     for rung in _CARRIES:
-        outcomes = failed(outcome for outcome in run.of(rung) if outcome.dtype == dtype)
+        tested = (*run.of(rung), *(run.of("repeated") if rung == "copy" else ()))
+        outcomes = failed(outcome for outcome in tested if outcome.dtype == dtype)
         if outcomes:
             yield rung, outcomes
 

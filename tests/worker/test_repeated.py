@@ -1,0 +1,47 @@
+"""The check that repeats copies and kernels thousands of times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import machine_file, run
+
+pytest.importorskip("torch")
+
+from asking import context
+
+from rocmprobe.checks.repeated import COPIES, KERNELS, repeated
+
+SMALL = "conv2d-fp32-n1-c1-i8x8-k1-f3x3"
+
+
+def test_every_copy_and_kernel_of_a_cpu_is_exact() -> None:
+    answer = repeated(replace(context(SMALL), problem=None))
+    assert (answer.state, answer.message) == ("pass", "")
+
+
+def test_there_are_enough_operations_for_the_rate_that_the_check_promises() -> None:
+    """The rule of three: without a fault in n operations, the rate is below 3 / n with 95 % confidence."""
+    counts = {size: count for size, count, _ in COPIES}
+    for count in (counts[4 << 10], counts[64 << 10], KERNELS):
+        assert 1 - (1 - 0.001) ** count > 0.95
+    assert 1 - (1 - 0.01) ** counts[1 << 20] > 0.95
+    assert not any(count % at_once for _, count, at_once in COPIES)
+
+
+@pytest.mark.parametrize(
+    ("operator", "chance", "what"),
+    # There are four times as many copies as kernels.
+    [("^copy_$", 0.001, "KiB to the device and back"), ("^add_$", 0.004, "small kernels")],
+)
+def test_a_fault_in_one_of_a_thousand_operations_is_found(
+    tmp_path: Path, operator: str, chance: float, what: str
+) -> None:
+    fault = {"library": "hip", "operator": operator, "effect": "wrong", "chance": chance}
+    machine = machine_file(tmp_path / "machine.toml", fault)
+    made = run(tmp_path / "out", "--simulate", machine, "--only", "repeated", "--settings", "default")
+    outcome = next(each for name, each in made.outcomes.items() if "/repeated/" in name)
+    assert outcome.fails, made.ended.stdout
+    assert any(what in attempt.message for attempt in outcome.attempts)
