@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
     """Print the recommended configuration as shell variables.
 
+    Variables that the trials ran without are unset (null in JSON).
+
     If your program also needs additional lines of Python code, they are printed to stderr. RESULTS is the
     folder of a run, or its results.json. The default is reports/recommended, the last complete run on this
     machine. Exits 1 if no configuration is recommended.
@@ -53,21 +56,26 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
         place = f"{chosen.path}: {'settings' if setting else 'recommendation/configuration'}"
         raise BadInput(f"{place}/{refused}; the file is damaged; start `rocmprobe run` again")
     env = {**configuration.env, **_new_caches(chosen)}
+    unset = _unset(chosen)
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
-    if any(
-        needs_clean_databases(chosen.results.findings, each)
-        for each in chosen.results.settings
-        if each.name == configuration.setting
-    ):
+    if chosen.setting and needs_clean_databases(chosen.results.findings, chosen.setting):
         print_stderr("your own databases and caches fail; `rocmprobe exec` uses clean ones")
     forms = {
         "sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}",
         "powershell": "$env:{0} = {1}",
     }  # fmt: skip
+    removing = {
+        "sh": "unset {0}", "fish": "set -e {0}",
+        "powershell": "Remove-Item Env:{0} -ErrorAction SilentlyContinue",
+    }  # fmt: skip
     if shell == "json":
-        say_json(env)
+        say_json({**dict.fromkeys(unset), **env})
     else:
+        if shell == "dotenv" and unset:
+            print_stderr(f"such a file cannot unset variables; unset them yourself: {', '.join(unset)}")
+        for name in unset if shell in removing else ():
+            say(removing[shell].format(name))
         for name, value in env.items():
             # PowerShell escapes a quote by doubling it. shlex.quote is for POSIX shells.
             doubled = "'" + value.replace("'", "''") + "'"
@@ -78,16 +86,24 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     return OK
 
 
+def _unset(chosen: ChosenConfiguration) -> tuple[str, ...]:
+    """Return the variables of the run's environment and of the present one that must not be set."""
+    from rocmprobe.knowledge.environment import removed
+
+    configuration, setting = chosen.configuration, chosen.setting
+    here = removed(replace(setting, env=configuration.env), os.environ) if setting else ()
+    return tuple(dict.fromkeys((*configuration.unset, *here)))
+
+
 def _new_caches(chosen: ChosenConfiguration) -> dict[str, str]:
     """Return variables for new cache folders, if the configuration requires new caches."""
     from rocmprobe.exec.caches import caches_of
     from rocmprobe.knowledge.stacks import new_caches
 
     needed = new_caches(chosen.configuration.env)
-    setting = chosen.results.setting(str(chosen.configuration.setting))
-    if not needed or setting is None:
+    if not needed or chosen.setting is None:
         return {}
-    caches = caches_of(chosen.results, chosen.configuration, setting, os.environ, clean=False)
+    caches = caches_of(chosen.results, chosen.configuration, chosen.setting, os.environ, clean=False)
     if caches is None:
         print_stderr(f"set {' and '.join(needed)} to new folders: kernels in the old folders stay wrong")
         return {}

@@ -53,13 +53,15 @@ def exec_command(
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.exec.command import environment, find_program, replace_process, run_below
+    from rocmprobe.exec.command import find_program, replace_process, run_below, with_configuration
     from rocmprobe.exec.conditions import conditions
 
     under = conditions(profile, bypass, setting, simulated)
     program = find_program(command, os.environ)
-    environ = environment(os.environ, under.as_variables())
+    environ = with_configuration(under.environment(os.environ))
     print_stderr(f"running under {under.words}")
+    if removed := [name for name in os.environ if name not in environ]:
+        print_stderr(f"not set in the program, because trials ran without: {', '.join(removed)}")
     if not explains:
         replace_process(program, command, environ)
     with TemporaryFile() as printed:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from rocmprobe.judge.assessment import library
 from rocmprobe.judge.recommendation.configuration import of_setting
-from rocmprobe.model.results import UNJUDGED, BadInput, Configuration, Results
+from rocmprobe.knowledge.settings import LIBRARIES, named, with_cures
+from rocmprobe.model.results import UNJUDGED, BadInput, Configuration, Results, Setting
 from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.text.plain_text import one_line, quoted
 
@@ -19,14 +22,16 @@ class NoRun(BadInput):
 
 @dataclass(frozen=True)
 class ChosenConfiguration:
-    """Results and one of their configurations.
+    """Results, one of their configurations, and its setting.
 
-    ``configuration.setting`` is None if the results recommend no configuration.
+    ``configuration.setting`` is None if the results recommend no configuration. ``setting`` is None if the
+    results do not describe the setting.
     """
 
     path: Path
     results: Results
     configuration: Configuration
+    setting: Optional[Setting]
 
     @property
     def why_none(self) -> str:
@@ -59,15 +64,31 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
             f"{path}: these results are of the simulated machine {quoted(results.simulated)}, not of this "
             "one; start `rocmprobe run`, or add --simulated to use them anyway"
         )
+    if setting:
+        named = _named(path, results, setting)
+        return ChosenConfiguration(path, results, of_setting(results, named), named)
     recommended = results.recommendation.configuration if results.recommendation else Configuration()
-    return ChosenConfiguration(path, results, _named(path, results, setting) if setting else recommended)
+    return ChosenConfiguration(path, results, recommended, results.setting(recommended.setting))
 
 
-def _named(path: Path, results: Results, name: str) -> Configuration:
+def _named(path: Path, results: Results, name: str) -> Setting:
+    """Return the setting ``name`` of the run, or several settings joined with "+".
+
+    Settings to join can also be settings that the run did not test.
+    """
     settings = {each.name: each for each in results.settings if not each.is_incomplete}
     if name in settings:
-        return of_setting(results, settings[name])
+        return settings[name]
+    if "+" in name:
+        rows = with_cures(_backend(results), "all", results.machine.value("torch.version"))
+        table = {each.name: each for each in rows if not each.is_incomplete}
+        with contextlib.suppress(KeyError):
+            return named({**table, **settings}, name)
     nearest = difflib.get_close_matches(name, settings, 1, 0) or ["default"]
     raise BadInput(
         f"--setting: the run of {path} had no setting {quoted(name)}; similar: {quoted(nearest[0])}"
     )
+
+
+def _backend(results: Results) -> str:
+    return next(name for name, words in LIBRARIES.items() if words == library(results))

@@ -45,15 +45,15 @@ _TAKES_AWAY = (
 )
 
 
-def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` plus ``variables``, with rocmprobe's sitecustomize first in PYTHONPATH.
+def with_configuration(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environ`` with rocmprobe's sitecustomize first in PYTHONPATH.
 
     Raises BadInput if rocmprobe's path contains ``os.pathsep``, or if the file in ROCMPROBE_BYPASS_STATUS
     cannot be written.
     """
     if os.pathsep in str(_SITE):
         raise BadInput(f"{_SITE}: PYTHONPATH cannot contain a path with {os.pathsep!r}; install elsewhere")
-    found = {**environ, **variables}
+    found = dict(environ)
     path = environ.get("PYTHONPATH")
     if not path:
         found["PYTHONPATH"] = str(_SITE)

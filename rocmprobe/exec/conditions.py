@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.exec.caches import VARIABLE, Caches, caches_of
-from rocmprobe.exec.choice import NoRun, choose
+from rocmprobe.exec.choice import ChosenConfiguration, NoRun, choose
 from rocmprobe.exec.command import CONDITIONS, NO_PACKING
 from rocmprobe.judge.recommendation.configuration import needs_clean_databases
+from rocmprobe.knowledge.environment import environment
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.model.results import BadInput, Configuration, Results, Setting
+from rocmprobe.torch_flags import statement
 
 #: PyTorch's device types on which the bypass can compute convolutions.
 _ALL = ("cuda", "cpu")
@@ -31,7 +33,8 @@ class Conditions:
 
     Attributes:
         words: description for the user.
-        variables: environment variables of the program.
+        setting: setting with the environment variables of the configuration.
+        variables: further environment variables of the program.
         bypass: device types on which the bypass computes convolutions.
         vendor_off: device types without the vendor library.
         flags: flags of ``torch.backends``.
@@ -40,6 +43,7 @@ class Conditions:
     """
 
     words: str
+    setting: Setting
     variables: Mapping[str, str] = field(default_factory=dict)
     bypass: tuple[str, ...] = ()
     vendor_off: tuple[str, ...] = ()
@@ -47,13 +51,13 @@ class Conditions:
     torch: str = ""
     pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def as_variables(self) -> dict[str, str]:
-        """Return the configuration as environment variables."""
+    def environment(self, owner: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the program. ``owner`` is the user's environment."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
         }  # fmt: skip
-        return {**self.variables, CONDITIONS: json.dumps(inside)}
+        return {**environment(self.setting, owner), **self.variables, CONDITIONS: json.dumps(inside)}
 
 
 def conditions(
@@ -82,22 +86,25 @@ def conditions(
             f"{chosen.path}: {chosen.why_none}, so nothing was run; run the program directly, "
             "or with the bypass only (--bypass always)"
         )
-    return _configured(chosen.path, chosen.results, chosen.configuration, bypass)
+    return _configured(chosen, bypass)
 
 
 def _bypass_alone() -> Conditions:
-    return Conditions("only the bypass", NO_PACKING, bypass=_ALL)
+    only = Setting("bypass", "", "bypass", bypass=True, inherit_environment=True)
+    return Conditions("only the bypass", only, NO_PACKING, bypass=_ALL)
 
 
-def _configured(path: Path, results: Results, configuration: Configuration, bypass: str) -> Conditions:
-    setting = _setting(path, results, configuration)
+def _configured(chosen: ChosenConfiguration, bypass: str) -> Conditions:
+    path, results, configuration = chosen.path, chosen.results, chosen.configuration
+    setting = _setting(chosen)
     devices = _devices(results)
     on = _ALL if bypass == "always" else devices if setting.bypass and bypass == "auto" else ()
     off = () if setting.vendor_library else devices
     variables = _variables(path, configuration)
     extra = {**(_NO_GPU if setting.device == "cpu" else {}), **(NO_PACKING if "cpu" in on else {})}
     holds = [f"{name}={value}" for name, value in variables.items()]
-    holds += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    holds += [f"unset {name}" for name in setting.unset]
+    holds += [statement(name, value) for name, value in setting.torch.items()]
     holds += ["vendor library off"] if off else []
     holds += ["bypass"] if on else []
     holds += [f"{OPTIONS[option]} in PyTorch" for option in setting.pytorch_layers]
@@ -110,8 +117,8 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
     return Conditions(
         f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
-        {**variables, **extra, **(caches.variables if caches else {})}, on, off, setting.torch,
-        _torch(results, setting), dict.fromkeys(setting.pytorch_layers, devices),
+        replace(setting, env=variables), {**extra, **(caches.variables if caches else {})}, on, off,
+        setting.torch, _torch(results, setting), dict.fromkeys(setting.pytorch_layers, devices),
     )  # fmt: skip
 
 
@@ -132,9 +139,8 @@ def _caches(results: Results, configuration: Configuration, setting: Setting) ->
     return caches
 
 
-def _setting(path: Path, results: Results, configuration: Configuration) -> Setting:
-    name = configuration.setting
-    setting = results.setting(name)
+def _setting(chosen: ChosenConfiguration) -> Setting:
+    path, name, setting = chosen.path, chosen.configuration.setting, chosen.setting
     if setting is None:
         raise BadInput(
             f"{path}: recommendation/configuration/setting: the run had no setting {name!r}; "

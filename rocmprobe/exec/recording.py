@@ -35,7 +35,7 @@ def record(command: Sequence[str], output: Path) -> tuple[int, int]:
     target = shapes.writable(output)
     folder = Path(tempfile.mkdtemp(prefix="rocmprobe-shapes-"))
     try:
-        environ = launch.environment(os.environ, {launch.RECORD: str(folder), **launch.NO_PACKING})
+        environ = launch.with_configuration({**os.environ, launch.RECORD: str(folder), **launch.NO_PACKING})
         code = _run(program, command, environ)
         found = merged(folder)
         shapes.write(target, {"command": redacted(list(command)), **found})

@@ -10,6 +10,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import LibraryLayer
 from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import are_switches, is_switch
+from rocmprobe.knowledge.variables import matters
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 
 OPTIONS: Mapping[str, str] = {
@@ -64,6 +65,7 @@ def refuse_foreign(setting: Setting, where: str) -> None:
     for what, strange in (
         ("flag", [flag for flag in setting.torch if flag not in flags]),
         ("variable", [name for name, value in setting.env.items() if not is_variable(name, value)]),
+        ("variable", [name for name in setting.unset if not matters(name)]),
         ("layer", [option for option in setting.pytorch_layers if option not in OPTIONS]),
     ):
         for name in strange:
@@ -71,14 +73,17 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def chosen_setting(results: Optional[Results], name: Optional[str], where: str) -> Optional[Setting]:
-    """Return the setting ``name`` from ``results`` if a run chose its variables, else None.
+    """Return the setting ``name`` from ``results`` if a run derived or combined it, else None.
 
-    Raise BadInput if rocmprobe cannot have chosen them, because they do not switch solvers off.
+    Raise BadInput if rocmprobe cannot have done so. A combined setting can only have flags, variables and
+    layers of known settings. A derived setting can only switch solvers off.
     """
     setting = results.setting(name) if results else None
-    if setting is None or not setting.derived:
+    if setting is None or not (setting.derived or setting.members):
         return None
-    if not setting.env or not are_switches(setting.env):
+    if setting.members:
+        refuse_foreign(setting, where)
+    elif not setting.env or not are_switches(setting.env):
         raise BadInput(
             f"{where}: in these results, {setting.name} is not a set of solver switches; run again"
         )

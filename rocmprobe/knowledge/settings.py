@@ -13,12 +13,6 @@ from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
 from rocmprobe.text.versions import release, within
 
-#: (module, attribute) in ``torch.backends``, keyed by the name of a flag in settings.
-FLAGS = {
-    "cudnn.benchmark": ("cudnn", "benchmark"),
-    "cudnn.deterministic": ("cudnn", "deterministic"),
-    "miopen.immediate": ("miopen", "immediate"),
-}
 #: Names of the vendor libraries as their vendors spell them, by backend.
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
 #: The setting with a clean environment, which changes nothing else, and the setting with the user's own.

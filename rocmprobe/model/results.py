@@ -339,7 +339,8 @@ class Finding:
 class Configuration:
     """Recommended setting, environment variables and Python code.
 
-    ``layers`` has sentences with further advice, mostly about layers other than convolution.
+    ``unset`` has the environment variables that must not be set. ``layers`` has sentences with further
+    advice, mostly about layers other than convolution.
     """
 
     setting: Optional[str] = None
@@ -347,6 +348,7 @@ class Configuration:
     code: str = ""
     layers: tuple[str, ...] = ()
     command: Command = field(default="", metadata=OMIT_IF_EMPTY)
+    unset: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -363,6 +365,7 @@ class DeviceAnswer:
     gpu: Optional[str] = None
     in_processor: bool = False
     mask: str = ""
+    unset: tuple[str, ...] = ()
 
 
 class WrittenProblem(TypedDict):

@@ -41,7 +41,10 @@ def headline(results: Results) -> str:
 
 def _something_to_set(results: Results) -> bool:
     found = results.recommendation
-    return bool(found and (found.configuration.env or found.configuration.code or found.configuration.layers))
+    if found is None:
+        return False
+    needed = found.configuration
+    return bool(needed.env or needed.unset or needed.code or needed.layers)
 
 
 def _native_fails(results: Results) -> bool:

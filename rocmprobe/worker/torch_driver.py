@@ -20,10 +20,11 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.knowledge.settings import FLAGS, Versions, reason_without_effect
+from rocmprobe.knowledge.settings import Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.injector import Injector
+from rocmprobe.torch_flags import MissingFlag, set_flag
 from rocmprobe.worker.main import POISONED, Emit
 from rocmprobe.worker.messages import Phase, Preliminary, Spec
 
@@ -128,17 +129,20 @@ def _error(error: BaseException) -> CheckResult:
     return CheckResult("error", lines[0], failure, evidence=lines[1:6] + frames)
 
 
-def _flags(flags: Mapping[str, object]) -> Iterator[Switch]:
-    """Yield (module, attribute, value) for each flag of ``torch.backends``.
+@contextmanager
+def _flags(flags: Mapping[str, object]) -> Iterator[None]:
+    """Set flags of ``torch.backends`` in a ``with`` block.
 
     Raise NotApplicable if this torch does not have a flag.
     """
-    for name, value in flags.items():
-        module_name, attribute = FLAGS[name]
-        module = getattr(torch.backends, module_name, None)
-        if module is None or not hasattr(module, attribute):
-            raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
-        yield module, attribute, value
+    with ExitStack() as stack:
+        for name, value in flags.items():
+            try:
+                before = set_flag(torch, name, value)
+            except MissingFlag as error:
+                raise NotApplicable(str(error)) from error
+            stack.callback(set_flag, torch, name, before)
+        yield
 
 
 def _full_precision() -> list[Switch]:
@@ -173,7 +177,7 @@ def holding(
         with ExitStack() as stack:
             if backend.device_type == "cuda":
                 stack.enter_context(switched(_full_precision()))
-            stack.enter_context(switched(_flags(setting.torch)))
+            stack.enter_context(_flags(setting.torch))
             stack.enter_context(below())
             if not setting.vendor_library:
                 stack.enter_context(backend.vendor_library_off())

@@ -264,5 +264,5 @@ def test_what_a_file_says_cannot_break_the_line(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 1
     assert "\x1b" not in done.stderr
-    inside = json.loads(conditions(profile(tmp_path, results), "auto").as_variables()["ROCMPROBE_EXEC"])
+    inside = json.loads(conditions(profile(tmp_path, results), "auto").environment({})["ROCMPROBE_EXEC"])
     assert inside["flags"] == {"cudnn.benchmark": True}

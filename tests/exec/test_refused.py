@@ -10,7 +10,7 @@ import pytest
 from launched import executed, program
 from rows import every_row
 
-from rocmprobe.exec.command import environment, find_program
+from rocmprobe.exec.command import find_program, with_configuration
 from rocmprobe.model.results import BadInput
 
 LONG = "#!/bin/sh\n'''exec' /a/long/way/to/python -I \"$0\" \"$@\"\n' '''\nprint(1)\n"
@@ -83,11 +83,11 @@ def test_nothing_runs_and_one_line_says_why(tmp_path: Path, form: str) -> None:
 
 
 def test_the_user_s_path_is_kept_as_it_is() -> None:
-    site = environment({}, {})["PYTHONPATH"]
+    site = with_configuration({})["PYTHONPATH"]
     for path in ("/a:/b", ":/a", "/a:"):
-        assert environment({"PYTHONPATH": path}, {})["PYTHONPATH"] == f"{site}:{path}"
-    once = environment({"PYTHONPATH": "/a"}, {})
-    assert environment(once, {}) == once
+        assert with_configuration({"PYTHONPATH": path})["PYTHONPATH"] == f"{site}:{path}"
+    once = with_configuration({"PYTHONPATH": "/a"})
+    assert with_configuration(once) == once
 
 
 def test_a_status_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:

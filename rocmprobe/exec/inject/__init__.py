@@ -1,7 +1,7 @@
 """Code of ``rocmprobe exec`` and ``rocmprobe shapes`` that runs in a program after the import of torch.
 
-From rocmprobe, the code imports only the bypass, because the program's Python can lack every package except
-torch.
+From rocmprobe, the code imports only the bypass and ``torch_flags``, because the program's Python can lack
+every package except torch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rocmprobe.torch_flags import set_flag
 
 _prepared = False
 _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layers")
@@ -25,7 +27,8 @@ def prepare(torch: Any) -> None:
     global _prepared  # noqa: PLW0603 - a process is prepared once
     conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
     _check_version(torch, conditions.get("torch", ""))
-    _set_flags(torch, conditions.get("flags", {}))
+    for name, value in conditions.get("flags", {}).items():
+        set_flag(torch, name, value)
     for device_type in conditions.get("vendor_off", ()):
         # On ROCm, ``cudnn.enabled`` switches MIOpen on and off.
         library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
@@ -64,15 +67,6 @@ def _check_version(torch: Any, checked: str) -> None:
 
 def _release(version: str) -> list[str]:
     return str(version).split("+", maxsplit=1)[0].split(".")[:2]
-
-
-def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
-    for name, value in flags.items():
-        module_name, _, attribute = name.partition(".")
-        module = getattr(torch.backends, module_name, None)
-        if module is None or not hasattr(module, attribute):
-            raise RuntimeError(f"torch {torch.__version__} has no torch.backends.{name}")
-        setattr(module, attribute, value)
 
 
 def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:

@@ -9,12 +9,14 @@ from rocmprobe.judge.assessment import AS_FOUND, Assessment, device_of, failed, 
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.kernels import additional_changes
 from rocmprobe.judge.findings.primitives import layer_outcomes, not_alone, scoped_off
+from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import install_line, layer_checks, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.knowledge.visible_devices import mask_of
 from rocmprobe.model.results import Configuration, Finding, Outcome, Results, Setting
 from rocmprobe.text.plain_text import joined, quoted
+from rocmprobe.torch_flags import statement
 
 _OFF = {
     "oneDNN": "torch.backends.mkldnn.enabled = False",
@@ -45,8 +47,11 @@ def configuration(run: Evidence, findings: Sequence[Finding], best: Assessment) 
 def of_setting(results: Results, setting: Setting) -> Configuration:
     """Return the variables and Python lines that apply ``setting`` to a user's program."""
     # A program on the CPU needs neither an override nor a choice of GPU.
-    override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
-    return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
+    of_run = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
+    env = {**{name: of_run[name] for name in of_run if name not in setting.unset}, **setting.env}
+    owner = {name: str(fact.value) for name, fact in results.machine.variables.items()}
+    unset = dict.fromkeys((*setting.unset, *removed(replace(setting, env=env), owner)))
+    return Configuration(setting.name, env, _code(results, setting), unset=tuple(unset))
 
 
 def needs_clean_databases(findings: Iterable[Finding], setting: Setting) -> bool:
@@ -79,7 +84,7 @@ def chosen_gpu(results: Results) -> dict[str, str]:
 
 
 def _code(results: Results, setting: Setting) -> str:
-    flags = [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    flags = [statement(name, value) for name, value in setting.torch.items()]
     if not setting.vendor_library:
         flags.append(_OFF[library(results)])
     if setting.channels_last:
@@ -143,6 +148,9 @@ def unusable(configuration: Configuration) -> str:
             return f"env: {quoted(name)} is not the name of a variable"
         if not _printable(value) or len(value) > _LONGEST_VALUE:
             return f"env: {quoted(name)}: {quoted(value)} is not a valid value"
+    for name in configuration.unset:
+        if not VARIABLE_NAME.fullmatch(name):
+            return f"unset: {quoted(name)} is not the name of a variable"
     code = configuration.code
     lines = code.split("\n")
     commands = any(line.lstrip().startswith("::") or "##[" in line for line in lines)
@@ -168,7 +176,8 @@ def _by_layer(run: Evidence, best: Assessment) -> Iterator[str]:
 
 def _with(setting: Setting) -> str:
     switches = [f"{name}={value}" for name, value in setting.env.items()]
-    switches += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    switches += [f"unset {name}" for name in setting.unset]
+    switches += [statement(name, value) for name, value in setting.torch.items()]
     return f" with {' '.join(switches)}" if switches else " unchanged"
 
 

@@ -56,6 +56,7 @@ def _for_device(run: Evidence, findings: Sequence[Finding], device: str) -> Devi
     return DeviceAnswer(
         found.verdict, found.sentence, found.configuration.setting, found.configuration.env,
         target.get("gpu"), bool(target.get("in_processor")), mask_for(run.machine, gpus) or "",
+        found.configuration.unset,
     )  # fmt: skip
 
 

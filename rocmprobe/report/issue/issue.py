@@ -184,7 +184,7 @@ def _other_settings(results: Results, failure: Failure) -> str:
             different.append(f"{code(name, 60)} ({state})")
     own = code(failure.setting.name, 60)
     library = LIBRARIES.get(backend(results, failure.outcome, failure.setting), "the vendor library")
-    changed = failure.setting.env or failure.setting.torch
+    changed = failure.setting.env or failure.setting.unset or failure.setting.torch
     why = words(failure.setting.reason, 150) if changed else "the libraries' defaults"
     parts = [f"Setting: {own} ({why})."]
     if same:

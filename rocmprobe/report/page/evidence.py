@@ -261,6 +261,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 def _under(setting: Setting) -> str:
     parts = [f"{name}={value}" for name, value in setting.env.items()]
+    parts += [f"unset {name}" for name in setting.unset]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
         parts.append("vendor library off")

@@ -178,7 +178,8 @@ def sentence(results: Results) -> str:
 
 def blocks(configuration: Configuration) -> list[Block]:
     """Return the blocks with which a user applies ``configuration``: shell commands, then Python lines."""
-    exports = [
+    exports = [f"unset {name}" for name in configuration.unset if VARIABLE_NAME.fullmatch(name)]
+    exports += [
         f"export {name}={shlex.quote(value)}"
         for name, value in configuration.env.items()
         if VARIABLE_NAME.fullmatch(name)
@@ -309,7 +310,12 @@ def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
             "GPU": f"{answer.gpu or ''}{', in the processor' if answer.in_processor else ''}".lstrip(", "),
             "verdict": answer.verdict,
             "setting": answer.setting,
-            "variables": " ".join(f"{variable}={value}" for variable, value in answer.env.items()),
+            "variables": " ".join(
+                [
+                    *(f"{variable}={value}" for variable, value in answer.env.items()),
+                    *(f"unset {variable}" for variable in answer.unset),
+                ]
+            ),
             "alone": answer.mask,
         }
         for name, answer in devices.items()

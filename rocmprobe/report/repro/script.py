@@ -20,7 +20,6 @@ import jinja2
 from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.computation import Computation, seed_of
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
-from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome, Results, Setting
@@ -28,6 +27,7 @@ from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_li
 from rocmprobe.report.text import one_line
 from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
+from rocmprobe.torch_flags import FLAGS, statement
 
 #: Variables with the folders of MIOpen's databases and caches. In a run, each setting starts with empty
 #: folders.
@@ -187,8 +187,8 @@ def _flags(results: Results, outcome: Outcome, setting: Setting) -> Iterator[str
             raise BadInput(
                 f"setting {one_line(setting.name)}: {one_line(name)!r} is not a flag of torch.backends"
             )
-        module, flag = FLAGS[name]
-        assigned = f"torch.backends.{module}.{flag} = {bool(value)}"
+        module, _, flag = name.partition(".")
+        assigned = statement(name, bool(value))
         if module != "cudnn":
             # An older PyTorch does not have this flag.
             assigned = f'if hasattr(getattr(torch.backends, "{module}", None), "{flag}"): {assigned}'

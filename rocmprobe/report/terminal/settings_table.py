@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
+from rocmprobe.torch_flags import statement
 
 #: Descriptions of the search methods with which PyTorch requests a solver from MIOpen.
 _WAYS = {
@@ -62,7 +63,7 @@ def _sets(setting: Setting) -> tuple[str, ...]:
     )
     found = [f"{name}={value}" for name, value in setting.env.items()]
     found += [f"unset {name}" for name in setting.unset]
-    found += [f"torch.backends.{name} = {value}" for name, value in own.items()]
+    found += [statement(name, value) for name, value in own.items()]
     return tuple(found + [word for holds, word in words if holds]) or ("nothing",)
 
 
@@ -90,7 +91,7 @@ def search_rows() -> list[tuple[str, str, str]]:
         (
             _WAYS[way.name],
             _range("torch", way.torch_since, way.torch_until),
-            ", ".join(f"torch.backends.{name} = {value}" for name, value in way.torch.items()),
+            ", ".join(statement(name, value) for name, value in way.torch.items()),
         )
         for way in searches()
     ]
