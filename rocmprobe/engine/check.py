@@ -245,8 +245,9 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
         rows = settings_for(target.backend, f"{name},", torch)
     except BadInput as error:
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
-    setting = next(each for each in rows if each.name == name)
-    if setting.is_incomplete:
+    setting = next((each for each in rows if each.name == name), rows[-1])
+    members = settings_for(target.backend, ",".join((setting.name, *setting.members)), torch)
+    if any(each.is_incomplete for each in members if each.name in (setting.name, *setting.members)):
         raise BadInput(
             f"--setting {name}: only a run can derive this setting; name the results of such a run"
         )

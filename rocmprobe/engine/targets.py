@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from rocmprobe.backends import backend_for
 from rocmprobe.backends.direct.libraries import find_libraries
-from rocmprobe.knowledge.visible_devices import in_processor, visible
+from rocmprobe.knowledge.visible_devices import MASKS, in_processor, visible
 from rocmprobe.model.results import BadInput, Gpu, Machine, NothingToTest
 
 _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
@@ -48,6 +48,16 @@ def _first_card(gpus: list[Gpu]) -> int:
     return next((number for number, gpu in enumerate(gpus) if not in_processor(gpu)), 0)
 
 
+def _hidden(number: int, machine: Machine) -> str:
+    """Return which variables hide the GPU with this number from torch, or "" if none does."""
+    without = visible(replace(machine, variables={}))
+    masks = [f"{name}={value}" for name, value in machine.environment.items() if name in MASKS]
+    if machine.value("torch.kind") == "cpu" or number >= len(without) or not masks:
+        return ""
+    count = f"{len(visible(machine))} of {len(without)} GPU(s) can be used"
+    return f"it is hidden by {' '.join(masks)} ({count}); unset the variable, or name another device"
+
+
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N" or "all") selects.
 
@@ -76,6 +86,8 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     number = _number(wanted)
     if kind == "cuda":
         return (Device(f"cuda:{number}", backend_for("cuda", kind).name, Gpu()),)
+    if number >= len(cuda) and (why := _hidden(number, machine)):
+        raise NothingToTest(f"--device {wanted}: {why}")
     if number >= len(cuda):
         build = f"torch {machine.value('torch.version')} ({kind} build) and this machine have"
         raise NothingToTest(

@@ -8,10 +8,11 @@ from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import LibraryLayer
-from rocmprobe.knowledge.settings import all_settings, searches
+from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import are_switches, is_switch
 from rocmprobe.knowledge.variables import matters
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
+from rocmprobe.torch_flags import FLAGS
 
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
@@ -60,10 +61,8 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
     ``setting`` can come from an untrusted results file.
     """
-    flags = {flag for each, _, _ in all_settings() for flag in each.torch}
-    flags.update(flag for each in searches() for flag in each.torch)
     for what, strange in (
-        ("flag", [flag for flag in setting.torch if flag not in flags]),
+        ("flag", [flag for flag in setting.torch if flag not in FLAGS]),
         ("variable", [name for name, value in setting.env.items() if not is_variable(name, value)]),
         ("variable", [name for name in setting.unset if not matters(name)]),
         ("layer", [option for option in setting.pytorch_layers if option not in OPTIONS]),

@@ -18,6 +18,8 @@ from typing import Optional
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
+#: Variables that can hide GPUs from a program.
+MASKS = (ROCR, HIP, CUDA, "GPU_DEVICE_ORDINAL")
 #: Lengths of tokens that ROCr compares to UUIDs. The longest token is "GPU-" and the 16 digits of the unique
 #: id.
 _SHORTEST_UUID, _LONGEST_UUID = 5, 20

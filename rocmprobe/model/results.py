@@ -149,6 +149,11 @@ class Machine:
     def amd_gpus(self) -> tuple[Gpu, ...]:
         return tuple(gpu for gpu in self.gpus if gpu.vendor.value == "amd")
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables of ROCm and PyTorch that the machine's owner has set."""
+        return {name: str(fact.value) for name, fact in self.variables.items() if fact.value is not None}
+
     def value(self, name: fact_types.FactName) -> Any:
         """Return the value of a fact, or None if the fact is unknown."""
         return self.facts.get(name, Fact()).value

@@ -132,3 +132,48 @@ def test_databases_of_the_user_that_fail_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, simulated=None, findings=(finding,))
     assert "your own databases and caches fail" in cli("env", path).stderr
     assert cli("env", path, "--setting", "vendor-off").stderr.splitlines()[0].endswith("these lines:")
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"),
+    [
+        ("sh", "unset MIOPEN_FIND_MODE\nunset HSA_ENABLE_SDMA\nexport MIOPEN_DEBUG_CONV_WINOGRAD=0\n"),
+        ("fish", "set -e MIOPEN_FIND_MODE\nset -e HSA_ENABLE_SDMA\nset -gx MIOPEN_DEBUG_CONV_WINOGRAD 0\n"),
+        (
+            "powershell",
+            "Remove-Item Env:MIOPEN_FIND_MODE -ErrorAction SilentlyContinue\n"
+            "Remove-Item Env:HSA_ENABLE_SDMA -ErrorAction SilentlyContinue\n"
+            "$env:MIOPEN_DEBUG_CONV_WINOGRAD = '0'\n",
+        ),
+        ("dotenv", "MIOPEN_DEBUG_CONV_WINOGRAD=0\n"),
+        (
+            "json",
+            '{\n "MIOPEN_FIND_MODE": null,\n "HSA_ENABLE_SDMA": null,\n'
+            ' "MIOPEN_DEBUG_CONV_WINOGRAD": "0"\n}\n',
+        ),
+    ],
+)
+def test_variables_that_must_not_be_set_are_unset(tmp_path: Path, shell: str, expected: str) -> None:
+    setting = Setting(
+        "mine", "", "native-with-settings", env={"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
+        unset=("HSA_ENABLE_SDMA",),
+    )  # fmt: skip
+    configuration = Configuration("mine", setting.env, unset=("MIOPEN_FIND_MODE", "HSA_ENABLE_SDMA"))
+    recommendation = sample.rdna1().recommendation
+    assert recommendation is not None
+    path = written(
+        tmp_path, simulated=None, settings=(setting,),
+        recommendation=dataclasses.replace(recommendation, configuration=configuration),
+    )  # fmt: skip
+    done = cli("env", path, "--shell", shell)
+    assert (done.returncode, done.stdout) == (0, expected)
+    assert ("unset them yourself: MIOPEN_FIND_MODE, HSA_ENABLE_SDMA" in done.stderr) is (shell == "dotenv")
+
+
+def test_variables_of_the_present_shell_are_unset_if_trials_ran_without(tmp_path: Path) -> None:
+    path = written(tmp_path, simulated=None, settings=(Setting("default", "", "native"),))
+    here = {"MIOPEN_FIND_MODE": "FAST_HYBRID", "MIOPEN_USER_DB_PATH": "/db", "MINE": "1"}
+    done = cli("env", path, "--setting", "default", env=here)
+    assert "unset MIOPEN_FIND_MODE\n" in done.stdout
+    assert "DB_PATH" not in done.stdout
+    assert "MINE" not in done.stdout

@@ -53,6 +53,22 @@ def test_auto_takes_the_card_before_the_gpu_in_the_processor():
     assert (target.device, target.gpu) == ("cuda:0", card)
 
 
+@pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
+def test_a_card_that_a_variable_hides_is_told_with_the_variable(name):
+    hidden = replace(
+        machine("rocm", *with_numbers([CARD], {name: "1"})), variables={name: Fact("1", "environment")}
+    )
+    with pytest.raises(NothingToTest) as told:
+        find_targets("cuda:0", hidden)
+    assert str(told.value) == (
+        f"--device cuda:0: it is hidden by {name}=1 (0 of 1 GPU(s) can be used); unset the variable, or name "
+        "another device"
+    )
+    # A card that does not exist is not hidden.
+    with pytest.raises(NothingToTest, match="see `rocmprobe detect`"):
+        find_targets("cuda:1", hidden)
+
+
 def test_without_torch_the_libraries_alone_are_asked(monkeypatch):
     found = {"libamdhip64": "/opt/rocm/lib/libamdhip64.so"}
     monkeypatch.setattr("rocmprobe.engine.targets.find_libraries", lambda environ: found)

@@ -266,3 +266,74 @@ def test_what_a_file_says_cannot_break_the_line(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
     inside = json.loads(conditions(profile(tmp_path, results), "auto").environment({})["ROCMPROBE_EXEC"])
     assert inside["flags"] == {"cudnn.benchmark": True}
+
+
+def test_variables_that_the_trials_ran_without_are_removed_and_told(tmp_path: Path) -> None:
+    results = profile(tmp_path, recommending(DEFAULT, "cuda:0", {}))
+    shows = ("sh", "-c", "echo $MIOPEN_FIND_MODE $MIOPEN_DEVICE_ARCH $HSA_OVERRIDE_GFX_VERSION $MINE")
+    owner = {
+        "MIOPEN_FIND_MODE": "FAST_HYBRID", "MIOPEN_DEVICE_ARCH": "gfx1030", "MINE": "stays",
+        "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
+    }  # fmt: skip
+    done = executed(tmp_path, "--profile", results, "--", *shows, **owner)
+    assert (done.returncode, done.stdout) == (0, "10.3.0 stays\n")
+    removed = [line for line in done.stderr.splitlines() if "trials ran without" in line]
+    assert len(removed) == 1
+    assert "MIOPEN_FIND_MODE" in removed[0]
+    assert "MIOPEN_DEVICE_ARCH" in removed[0]
+    for setting, expected in (
+        (AS_FOUND, "FAST_HYBRID gfx1030 10.3.0 stays\n"),
+        (dataclasses.replace(AS_FOUND, unset=("MIOPEN_FIND_MODE",)), "gfx1030 10.3.0 stays\n"),
+        (dataclasses.replace(DEFAULT, unset=("HSA_OVERRIDE_GFX_VERSION",)), "stays\n"),
+    ):
+        results = profile(tmp_path, recommending(setting, "cuda:0", {}))
+        assert executed(tmp_path, "--profile", results, "--", *shows, **owner).stdout == expected
+
+
+def test_a_foreign_variable_to_unset_is_refused(tmp_path: Path) -> None:
+    hostile = dataclasses.replace(DEFAULT, unset=("PATH",))
+    done = executed(tmp_path, "--profile", profile(tmp_path, recommending(hostile)), "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'PATH' is not a variable of any setting" in done.stderr
+
+
+def test_settings_are_combined_by_name(tmp_path: Path) -> None:
+    targets = [{"device": "cuda:0", "backend": "miopen"}]
+    results = dataclasses.replace(recommending(GEMM_ONLY, "cuda:0"), options={"targets": targets})
+    path = profile(tmp_path, results)
+    under = conditions(path, "auto", "no-sdma+gemm-only+rnn-pytorch")
+    seen = under.environment({"PATH": "/bin", "HSA_ENABLE_SDMA": "1"})
+    assert (seen["HSA_ENABLE_SDMA"], seen["MIOPEN_DEBUG_CONV_WINOGRAD"], seen["PATH"]) == ("0", "0", "/bin")
+    inside = json.loads(seen["ROCMPROBE_EXEC"])
+    # The variables and flags of a setting of the run are those of the run.
+    assert inside["flags"] == {"cudnn.benchmark": True}
+    assert inside["pytorch_layers"] == {"rnn": ["cuda"]}
+    for wrong in ("no-sdma+no-such", "by-layer+no-sdma"):
+        with pytest.raises(BadInput, match="had no setting"):
+            conditions(path, "auto", wrong)
+    with pytest.raises(BadInput, match="exclude each other"):
+        conditions(path, "auto", "no-override+override-gfx1030")
+
+
+@pytest.mark.thorough
+def test_every_member_of_a_setting_holds_in_a_program(tmp_path: Path) -> None:
+    mixed = dataclasses.replace(
+        GEMM_ONLY, name="mixed", members=("a", "b"), unset=("MIOPEN_FIND_MODE",), pytorch_layers=("rnn",),
+        torch={"cudnn.benchmark": True, "cuda.enable_flash_sdp": False}, vendor_library=False, bypass=True,
+    )  # fmt: skip
+    text = f"""
+import os
+{CONVOLVES}
+torch.nn.LSTM(3, 4)(torch.randn(5, 2, 3))
+flash = getattr(torch.backends.cuda, "flash_sdp_enabled", lambda: False)()
+backends = torch.backends
+print(os.environ.get("MIOPEN_FIND_MODE"), backends.cudnn.benchmark, flash, backends.mkldnn.enabled)
+"""
+    done = executed(
+        tmp_path, "--profile", profile(tmp_path, recommending(mixed)), "--", sys.executable,
+        program(tmp_path, text), MIOPEN_FIND_MODE="7", ROCMPROBE_BYPASS_STATUS="status",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "None True False False\n"), done.stderr
+    (line,) = told(tmp_path / "status")
+    assert line["calls"]
+    assert line["pytorch"] == {"rnn": 1}

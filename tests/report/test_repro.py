@@ -278,7 +278,17 @@ class TestSetting:
         assert "'MIOPEN_USER_DB_PATH': '/db'," in script(results(setting, outcome), outcome)
 
     def test_others_drop_what_no_child_inherits(self) -> None:
-        assert "FIND_MODE" not in self.code("default", variables={"MIOPEN_FIND_MODE": "2"})
+        code = self.code("default", variables={"MIOPEN_FIND_MODE": "2"})
+        lines = code[: code.index("import torch")].splitlines()
+        at = lines.index("for name in ['MIOPEN_FIND_MODE']:")
+        assert lines[at + 1] == "    os.environ.pop(name, None)"
+        assert "FIND_MODE" not in "".join(lines[at + 2 :])
+        told = reproduction(self.results_with("MIOPEN_FIND_MODE"), asked(sample.PROBLEMS[0], "fwd").id)
+        assert "# env -u MIOPEN_FIND_MODE " in told
+
+    def results_with(self, variable: str) -> Any:
+        outcome = asked(sample.PROBLEMS[0], "fwd")
+        return results(SETTINGS["default"], outcome, variables={variable: "2"})
 
     def test_what_was_redacted_or_comes_too_late_is_told_instead(self) -> None:
         variables = {"MIOPEN_USER_DB_PATH": "<home>/db", "LD_PRELOAD": "/lib/x.so"}

@@ -49,8 +49,7 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
     # A program on the CPU needs neither an override nor a choice of GPU.
     of_run = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
     env = {**{name: of_run[name] for name in of_run if name not in setting.unset}, **setting.env}
-    owner = {name: str(fact.value) for name, fact in results.machine.variables.items()}
-    unset = dict.fromkeys((*setting.unset, *removed(replace(setting, env=env), owner)))
+    unset = dict.fromkeys((*setting.unset, *removed(replace(setting, env=env), results.machine.environment)))
     return Configuration(setting.name, env, _code(results, setting), unset=tuple(unset))
 
 

@@ -19,6 +19,7 @@ import jinja2
 
 from rocmprobe.checks import CHECKS, DIRECT
 from rocmprobe.checks.tools.computation import Computation, seed_of
+from rocmprobe.knowledge.environment import environment, inherited, removed
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
@@ -90,10 +91,12 @@ def script(results: Results, outcome: Outcome, remarks: Sequence[str] = ()) -> s
     if backend(results, outcome, setting) == "miopen" and not setting.inherit_environment:
         folders = [name for name in _OWN_FOLDERS if name not in setting.env]
         variables.update(dict.fromkeys(folders, _Code("tempfile.mkdtemp()")))
+    absent = [name for name in removed_variables(results, setting) if name not in variables]
     return _template().render(
         run_result=_Code(_run_result(results, outcome)),
         remarks=[_Code(remark) for remark in remarks],
         variables=variables,
+        absent=absent,
         flags=[_Code(flag) for flag in _flags(results, outcome, setting)],
         device=device_of(outcome, setting),
         dtype=_Code(outcome.dtype),
@@ -104,14 +107,14 @@ def script(results: Results, outcome: Outcome, remarks: Sequence[str] = ()) -> s
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(  # noqa: S701 - the script is no HTML
+    templates = jinja2.Environment(  # noqa: S701 - the script is no HTML
         loader=jinja2.PackageLoader(__package__),
         finalize=lambda value: value if isinstance(value, _Code) else ascii(value),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("script.py.jinja")
+    return templates.get_template("script.py.jinja")
 
 
 def _constants(computation: Computation) -> dict[str, object]:
@@ -210,15 +213,17 @@ def child_variables(results: Results, outcome: Outcome, setting: Setting) -> lis
     return [(name, str(value)) for name, value in variables.items() if _NAME.fullmatch(name)]
 
 
+def removed_variables(results: Results, setting: Setting) -> list[str]:
+    """Return the variables of the run's environment that the child process did not have."""
+    names = dict.fromkeys((*setting.unset, *removed(setting, results.machine.environment)))
+    return [name for name in names if _NAME.fullmatch(name) and name not in setting.env]
+
+
 def _inherited(results: Results, outcome: Outcome, setting: Setting) -> dict[str, str]:
     if device_of(outcome, setting) == "cpu" and not setting.inherit_environment:
         return {}
-    rows = {name: find(name) for name in results.machine.variables}
-    return {
-        name: str(results.machine.variables[name].value)
-        for name, row in rows.items()
-        if setting.inherit_environment or (row is not None and row.keep)
-    }
+    owner = environment(setting, results.machine.environment)
+    return owner if setting.inherit_environment else inherited(owner)
 
 
 def _early(name: str) -> bool:
@@ -270,7 +275,8 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     values = [
         f"{name}={shlex.quote(_ascii(value))}" for name, value in child_variables(results, outcome, setting)
     ]
-    return " ".join([*values, line])
+    absent = [f"-u {name}" for name in removed_variables(results, setting)]
+    return " ".join([*(["env", *absent] if absent else []), *values, line])
 
 
 def setting_of(results: Results, outcome: Outcome) -> Setting:
