@@ -308,7 +308,7 @@ def test_settings_are_combined_by_name(tmp_path: Path) -> None:
     # The variables and flags of a setting of the run are those of the run.
     assert inside["flags"] == {"cudnn.benchmark": True}
     assert inside["pytorch_layers"] == {"rnn": ["cuda"]}
-    for wrong in ("no-sdma+no-such", "by-layer+no-sdma"):
+    for wrong in ("no-sdma+no-such", "no-faulty-solvers+no-sdma"):
         with pytest.raises(BadInput, match="had no setting"):
             conditions(path, "auto", wrong)
     with pytest.raises(BadInput, match="exclude each other"):
