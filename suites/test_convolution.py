@@ -10,6 +10,12 @@ REQUESTS = [
     Request("gradients", settings=("vendor-off", "bypass"), problems="gradients"),
     Request("gradient-flow", settings=("default", "vendor-off", "bypass"), problems="gradient-flow"),
     Request("convolution", settings=("every",), problems="native", directions=True),
+    Request(
+        "convolution-at-size",
+        settings=("default", "no-faulty-solvers", "vendor-off", "bypass"),
+        problems="sizes",
+        directions=True,
+    ),
     # Without the settings that the native problems alone determine.
     Request(
         "problem-matrix",

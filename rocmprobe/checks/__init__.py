@@ -117,4 +117,4 @@ MODELS = ("train-lstm", *CONVOLUTIONAL_MODELS)
 #: Checks that run in a process without torch.
 DIRECT = ("rocblas-direct", "miopen-direct")
 #: Checks of the numerical results of convolution.
-CONVOLUTIONS = ("convolution", "problem-matrix")
+CONVOLUTIONS = ("convolution", "convolution-at-size", "problem-matrix")

@@ -63,7 +63,7 @@ def float_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
     ``numerics.TRANSFORMS``, elements have no error bounds.
     """
     limits, bounds = {}, {}
-    parts = _parts(problem, direction, guarantee)
+    parts = parts_of(problem, direction, guarantee)
     for name in _results(problem, direction):
         terms = _terms(problem, direction, name)
         limits[name] = float_limits(problem.dtype, terms, guarantee, parts)
@@ -147,7 +147,7 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
-def _parts(problem: Problem, direction: str, guarantee: str) -> int:
+def parts_of(problem: Problem, direction: str, guarantee: str) -> int:
     """Return the number of partial sums that a kernel can round to half precision before adding them.
 
     Return 1 if the dtype is not half precision, or if ``guarantee`` is ``numerics.SUMS``.
@@ -200,7 +200,7 @@ def convolution(context: CheckContext) -> CheckResult:
 
     The convolution runs twice. If the two results differ, each is compared to fp64.
     """
-    tier = float_tier(_problem(context), _direction(context), _guarantee(context))
+    tier = float_tier(_problem(context), _direction(context), guarantee_of(context))
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)
     placed = _placed(context, tier, operands)
@@ -221,7 +221,7 @@ def convolution(context: CheckContext) -> CheckResult:
     sums = reference(context.the_problem, tier, magnitudes) if tier.bounds else {}
     for measured in (result,) if repeatable else (result, again):
         _float_tier(context, tier, measured, expected, sums, answer)
-    answer.numerics.update(owed=_guarantee(context), repeatable=repeatable)
+    answer.numerics.update(owed=guarantee_of(context), repeatable=repeatable)
     _exact_tier(context, tier, answer)
     return answer
 
@@ -240,7 +240,7 @@ def _direction(context: CheckContext) -> str:
     return context.direction or "fwd"
 
 
-def _guarantee(context: CheckContext) -> str:
+def guarantee_of(context: CheckContext) -> str:
     if not context.exact:
         return TRANSFORMS
     return (
@@ -276,9 +276,9 @@ def _float_tier(
     ``sums`` has the results for the operands' absolute values, from which the error bounds of elements
     follow.
     """
-    problem, direction, guarantee = _problem(context), _direction(context), _guarantee(context)
+    problem, direction, guarantee = _problem(context), _direction(context), guarantee_of(context)
     for name, right in expected.items():
-        terms, parts = _terms(problem, direction, name), _parts(problem, direction, guarantee)
+        terms, parts = _terms(problem, direction, name), parts_of(problem, direction, guarantee)
         bound = None
         if name in sums and name in tier.bounds:
             bound = rounding(sums[name], right, *tier.bounds[name])
@@ -297,7 +297,7 @@ def _float_tier(
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    problem, direction, guarantee = _problem(context), _direction(context), _guarantee(context)
+    problem, direction, guarantee = _problem(context), _direction(context), guarantee_of(context)
     answer.numerics["exact_demanded"] = context.exact
     _equal_integers(context, tier, "exact", exact_tier(problem, direction, guarantee), answer)
     if guarantee == SUMS:
@@ -321,7 +321,7 @@ def _equal_integers(
     result, _ = context.steady_call(lambda: tier.call(**placed))
     with one_thread():
         answer.numerics[fill] = not any(unequal(result[name], expected[name]) for name in expected)
-    nearest = _guarantee(context) == TRANSFORMS
+    nearest = guarantee_of(context) == TRANSFORMS
     if nearest:
         # The operands differ from those of the first call, so this test detects results that the first call
         # left in memory.

@@ -24,7 +24,9 @@ BELOW_CONVOLUTION = ("copy", "repeated", "elementwise", "gemm", "matmul", "reduc
 #: Checks of layers that most programs lack. They rank settings, but rule none out.
 OTHER_LAYERS = ("rnn", "lstm", "gru", "attention", "data-loader")
 #: Checks that run under few settings. Their outcomes are also valid for similar settings.
-UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
+UNDER_FEW_SETTINGS = (
+    "convolution-at-size", "problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS
+)  # fmt: skip
 #: Name of the setting with the user's own environment. A finding has the same id: its tests fail in the
 #: user's environment and pass in a clean one.
 AS_FOUND = "as-found"

@@ -26,7 +26,7 @@ KINDS = {
 }  # fmt: skip
 LEVELS = ("quick", "standard", "long")
 #: Purposes of problems: the tables of ``data/problems.toml``.
-PURPOSES = ("native", "kinds", "gradients", "gradient-flow", "memory", "throughput", "start-up")
+PURPOSES = ("native", "sizes", "kinds", "gradients", "gradient-flow", "memory", "throughput", "start-up")
 _FLAGS = ("bias", "nhwc", "noncontiguous")
 
 
