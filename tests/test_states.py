@@ -10,7 +10,6 @@ import sample
 from rows import every_row
 
 from rocmprobe.judge.assessment import failed
-from rocmprobe.knowledge.layers import holds
 from rocmprobe.model.results import BadInput, Outcome
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
@@ -42,11 +41,6 @@ def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
     assert aborted.meaning.heading == ("Failed" if fails else "Not learned")
     with pytest.raises(pytest.fail.Exception if fails else pytest.skip.Exception):
         assert_outcome(aborted)
-
-
-@every_row("cause", ["run-died", "machine-died"])
-def test_a_setting_with_an_aborted_convolution(cause: str) -> None:
-    assert holds([outcome("pass"), outcome("aborted", cause)]) == (cause == "run-died")
 
 
 def test_an_unknown_state_is_refused() -> None:

@@ -54,13 +54,16 @@ class Rung:
 
 
 RUNGS = (
-    Rung("copy", (Request("copy", dtypes=("float32", *_HALF)),)),
+    Rung("copy", (Request("copy", dtypes=("float32", *_HALF)), Request("repeated")), repeats=3),
     Rung("kernel", (Request("elementwise", dtypes=("float32", *_HALF)), Request("im2col"))),
     Rung("gemm", (Request("gemm", dtypes=("float32", *_HALF)), Request("matmul", dtypes=_HALF))),
     Rung("reduction", (Request("reductions", dtypes=("float32", "float16")),)),
     Rung(
         "conv",
-        (Request("convolution", problems="native", directions=True),),
+        (
+            Request("convolution", problems="native", directions=True),
+            Request("convolution-at-size", problems="sizes", directions=True),
+        ),
     ),
     Rung("batch-norm", (Request("batch-norm", dtypes=("float32", "float16")),), carries=False),
     Rung(
@@ -239,7 +242,7 @@ class Ladder:
         for below in RUNGS[: min(RUNGS.index(rung), len(_BELOW_CONVOLUTION))]:
             for lower_dtype in dict.fromkeys(("float32", dtype)):
                 for case in self._cases(below, lower_dtype, stack):
-                    often = replace(case, repeats=REPEATS if below.name != "copy" else below.repeats)
+                    often = replace(case, repeats=below.repeats if below.name == "copy" else REPEATS)
                     if self._outcome(often, stack).fails:
                         return self._cured(below, lower_dtype, stack, often)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
@@ -33,8 +34,15 @@ class Baseline:
 
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Return the observed state of each finished case, keyed by case id."""
-    return {outcome.id: observed_state(outcome) for outcome in outcomes if outcome.failure != RUN_DIED}
+    """Return the observed state of each finished case, keyed by case id.
+
+    Leave out repeated cases (with an id such as ".../x100"), which run only while a cure is searched for.
+    """
+    return {
+        outcome.id: observed_state(outcome)
+        for outcome in outcomes
+        if outcome.failure != RUN_DIED and not re.search(r"/x\d+$", outcome.id)
+    }
 
 
 def observed_state(outcome: Outcome) -> str:

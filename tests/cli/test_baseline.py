@@ -77,8 +77,9 @@ def test_what_changed_is_told_everywhere(made: Run) -> None:
 def test_a_run_that_is_taken_up_keeps_its_baseline(made: Run, tmp_path: Path) -> None:
     begun = ("run", "baseline", "plan")
     lines = (made.folder / "journal.jsonl").read_text("utf-8").splitlines()
-    kept = [line for line in lines if json.loads(line)["record"] in begun]
-    assert len(kept) == len(begun)
+    # The cases that a ladder adds are planned again.
+    kept = [line for line in lines if json.loads(line)["record"] in begun][: len(begun)]
+    assert tuple(json.loads(line)["record"] for line in kept) == begun
     (tmp_path / "journal.jsonl").write_text("\n".join(kept) + "\n", "utf-8")
     again = resume(tmp_path, "--fail-on", "regressions")
     assert again.ended.returncode == 1, again.ended.stderr

@@ -29,7 +29,7 @@ def test_an_rdna1_chip_is_asked_as_gfx1030(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("native", "effective", "why"),
     [
-        ("gfx1030", "gfx1030", "only for native ISAs gfx101[0-2]; this GPU is gfx1030"),
+        ("gfx1030", "gfx1030", "only for native ISAs gfx101[0-2]|gfx103[1245]; this GPU is gfx1030"),
         ("gfx1010", "gfx1030", "an override is already set: this GPU runs as gfx1030"),
     ],
 )
