@@ -34,6 +34,8 @@ REQUESTS = [
     Request("autocast-step", settings=("every",), dtypes=("float16",)),
     Request("autocast-step", settings=BOTH, dtypes=("bfloat16",)),
     Request("channels-last-step", settings=(*BOTH, "bypass")),
+    Request("data-loader"),
+    Request("data-loader-spawn", if_failed="data-loader"),
 ]
 
 

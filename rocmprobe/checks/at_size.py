@@ -33,9 +33,10 @@ def convolution_at_size(context: CheckContext) -> CheckResult:
 
     Each row of each image is cut into segments of 8 pixels, and one random pixel of each segment is a sample,
     in all channels. So every tile with at least 15 pixels in a row contains a sample, e.g. every tile of
-    16x16, and a fault of a whole tile is always found. A fault of a tile of 8x8 is missed with a probability
-    of at most (1/4 * 3/4 + 1/16)^8 < 0.002 %, a fault of a single pixel with 87.5 %. For weights, the
-    segments are along the input channels and taps, and the samples are in all output channels.
+    16x16, and a fault of a whole tile is always found. A faulty tile of 8x8 is missed with a probability of
+    at most (1/4)^8, below 0.002 %, and a single faulty pixel with 7/8. For weights, the segments are along
+    the input channels and taps, with the same samples for every output channel. There, a faulty tile of 8x8
+    is missed with a probability of at most 1/4.
     """
     import torch
 

@@ -26,6 +26,7 @@ class Request:
     - ``problems``: a key of ``data/problems.toml``, "matrix", or "" for no problem
     - ``directions``: each direction is a separate case
     - ``level``: lowest level that includes the check
+    - ``if_failed``: name of a check. This check runs only if that one fails under the same setting.
     """
 
     check: str
@@ -34,6 +35,7 @@ class Request:
     problems: str = ""
     directions: bool = False
     level: str = "quick"
+    if_failed: str = ""
 
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
@@ -128,6 +130,8 @@ def _under(
             for direction in _request_directions(request, options):
                 text = problem.text if problem else None
                 case = replace(form, dtype=dtype, problem=text, direction=direction)
+                if request.if_failed:
+                    case = replace(case, if_failed=(replace(case, check=request.if_failed).id,))
                 if setting.by_name and not _wanted(setting, options):
                     case = replace(case, if_failed=(replace(case, setting="default").id,))
                 yield case

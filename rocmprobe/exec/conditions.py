@@ -16,7 +16,6 @@ from rocmprobe.judge.recommendation.configuration import needs_clean_databases
 from rocmprobe.knowledge.environment import environment
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
-from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.model.results import BadInput, Configuration, Results, Setting
 from rocmprobe.torch_flags import statement
 
@@ -164,7 +163,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
     variables = dict(configuration.env)
     for name, value in variables.items():
         # Anybody can write a results file, so accept only variables that rocmprobe sets.
-        ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
+        ours = name.startswith(OVERRIDE) or is_variable(name, value)
         if not ours or "=" in name or "\0" in name + value:
             raise BadInput(
                 f"{path}: recommendation/configuration/env: {name!r} is not a variable of a setting; "

@@ -11,6 +11,7 @@ from rocmprobe.checks.check import LibraryLayer
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import are_switches, is_switch
 from rocmprobe.knowledge.variables import matters
+from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 from rocmprobe.torch_flags import FLAGS
 
@@ -51,9 +52,12 @@ def uses_pytorch_kernels(setting: Setting, outcome: Outcome) -> bool:
 
 
 def is_variable(name: str, value: str) -> bool:
-    """Return True if ``name`` is a variable of any setting, or if ``name=value`` switches a solver off."""
+    """Return True if a setting can contain ``name=value``.
+
+    This is a variable of any setting, or switches a solver off, or selects a GPU.
+    """
     known = {known for setting, _, _ in all_settings() for known in setting.env}
-    return name in known or is_switch(name, value)
+    return name in known or is_switch(name, value) or is_mask(name, value)
 
 
 def refuse_foreign(setting: Setting, where: str) -> None:
@@ -78,9 +82,9 @@ def chosen_setting(results: Optional[Results], name: Optional[str], where: str) 
     layers of known settings. A derived setting can only switch solvers off.
     """
     setting = results.setting(name) if results else None
-    if setting is None or not (setting.derived or setting.members):
+    if setting is None or not (setting.derived or setting.members or setting.one_device):
         return None
-    if setting.members:
+    if setting.members or setting.one_device:
         refuse_foreign(setting, where)
     elif not setting.env or not are_switches(setting.env):
         raise BadInput(

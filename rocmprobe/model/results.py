@@ -221,7 +221,7 @@ class Setting:
     @property
     def is_incomplete(self) -> bool:
         """True if the run must still choose ``env`` of this setting."""
-        return self.derived and not self.env
+        return (self.derived or self.one_device) and not self.env
 
     @property
     def changes_problems(self) -> bool:

@@ -54,6 +54,7 @@ class SimulatedGpu(SimulatedCpu):
         #: True while a convolution is inside the library that replaces MIOpen.
         self.in_miopen = False
         self._faults = tuple(filter(machine.has_fault, machine.faults))
+        self._pid = os.getpid()
         self._setting = setting
         self._events = events
         self._phase = "import"
@@ -121,6 +122,8 @@ class SimulatedGpu(SimulatedCpu):
     def happens(self, fault: Fault) -> bool:
         """Choose at random whether a matching fault happens in this call. Return True if it happens."""
         if fault.effect == "flip" and id(fault) in self._injected:
+            return False
+        if fault.forked and os.getpid() == self._pid:
             return False
         return random.random() < fault.chance  # noqa: S311
 

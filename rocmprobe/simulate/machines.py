@@ -60,6 +60,7 @@ class Fault:
     - ``chance``: probability of the fault
     - ``poisons``: the fault makes the device context unusable
     - ``after``: number of steady calls of a case before the fault can happen
+    - ``forked``: the fault happens only in processes that a check forks
     """
 
     library: str
@@ -83,6 +84,7 @@ class Fault:
     seconds: float = 0.0
     after: int = 0
     bit: int = 22
+    forked: bool = False
 
     @property
     def in_call(self) -> bool:
@@ -316,6 +318,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "when": (dict,), "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
+    "forked": (bool,),
     "seconds": (int, float), "after": (int,), "bit": (int,),
 }  # fmt: skip
 

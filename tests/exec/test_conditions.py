@@ -337,3 +337,16 @@ print(os.environ.get("MIOPEN_FIND_MODE"), backends.cudnn.benchmark, flash, backe
     (line,) = told(tmp_path / "status")
     assert line["calls"]
     assert line["pytorch"] == {"rnn": 1}
+
+
+def test_the_gpu_of_the_run_is_the_only_one_if_the_setting_hides_the_others(tmp_path: Path) -> None:
+    alone = Setting(
+        "one-device+rnn-pytorch", "", "native-with-settings", env={"HIP_VISIBLE_DEVICES": "1"},
+        one_device=True, members=("one-device", "rnn-pytorch"), pytorch_layers=("rnn",),
+    )  # fmt: skip
+    results = profile(tmp_path, recommending(alone, "cuda:1"))
+    done = executed(tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    # Only a run knows the index of the GPU.
+    with pytest.raises(BadInput, match="had no setting"):
+        conditions(results, "auto", "one-device+no-sdma")

@@ -15,6 +15,7 @@ from rocmprobe.judge.findings.as_found import as_found, only_as_found
 from rocmprobe.judge.findings.bypass import bypass
 from rocmprobe.judge.findings.changing_sizes import slow_new_sizes
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
+from rocmprobe.judge.findings.data_loader import data_loader
 from rocmprobe.judge.findings.direct import direct, with_direct_calls
 from rocmprobe.judge.findings.expected import (
     known_failures,
@@ -31,6 +32,7 @@ from rocmprobe.judge.findings.memory import memory
 from rocmprobe.judge.findings.naive_kernels import naive_kernels
 from rocmprobe.judge.findings.primitives import primitives
 from rocmprobe.judge.findings.processes import exit_crash, two_copies
+from rocmprobe.judge.findings.sizes import sizes
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.judge.findings.torch_unusable import torch_unusable
 from rocmprobe.judge.findings.training import autocast_step, channels_last_step, gradient_flow, training_step
@@ -38,9 +40,9 @@ from rocmprobe.model.results import Finding, Results
 
 #: Findings about failed checks. They are left out if torch is unusable, because nothing was tested then.
 _CHECKS = (
-    ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
+    ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, sizes, problem_matrix,
     faulty_solvers, primitives, gradient_flow, training_step, autocast_step, channels_last_step,
-    only_as_found, as_found, bypass, memory, naive_kernels, slow_first_calls, slow_new_sizes,
+    data_loader,    only_as_found, as_found, bypass, memory, naive_kernels, slow_first_calls, slow_new_sizes,
 )  # fmt: skip
 #: Findings about the run as a whole.
 _RUN = (
