@@ -21,7 +21,9 @@ from rocmprobe.engine.plan import Request, cases_under
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT, Versions, reason_without_effect
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NO_SOLVER, BadInput, Outcome, Setting
+from rocmprobe.model.size_search import next_size
 
 _HALF = ("float16", "bfloat16")
 #: Families of MIOpen's solvers: the setting that allows only this family, and the setting that forbids it.
@@ -78,6 +80,7 @@ RUNGS = (
     ),
     Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False),
     Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3),
+    Rung("data-loader", (Request("data-loader"),), carries=False, repeats=1),
 )
 _RUNG = {rung.name: rung for rung in RUNGS}
 _BELOW_CONVOLUTION = RUNGS[: RUNGS.index(_RUNG["conv"])]
@@ -130,6 +133,8 @@ class Ladder:
         self._find = find
         self._rows = {row.name: row for row in setup.settings[target.device]}
         self._failed: list[Case] = []
+        #: The first case that failed at size, and the stack.
+        self._too_large: Optional[tuple[Case, Stack]] = None
         #: True if there are enough outcomes to recommend a configuration, if not yet the best one.
         self.answerable = False
         #: The result, or None while the search needs more outcomes.
@@ -159,8 +164,8 @@ class Ladder:
         )
 
     def _search(self) -> Climbed:
+        self._failed, self._too_large = [], None
         stack = self._own_environment() or (DEFAULT,)
-        self._failed = []
         if stack == (DEFAULT,):
             stack, whole = self._climbed(RUNGS, "float32", stack)
             if whole:
@@ -173,7 +178,18 @@ class Ladder:
             for rung in _FROM_CONVOLUTION if len(whole_stack) > 1 else ():
                 self._first_failure(rung, dtype, whole_stack)
         self._alternatives(stack)
+        self._bisect_size()
         return Climbed(stacks, self._base(stack))
+
+    def _bisect_size(self) -> None:
+        """Find the size of the image from which the first convolution that failed at size fails."""
+        if self._too_large is None:
+            return
+        case, stack = self._too_large
+        outcomes = [self._outcome(case, stack)]
+        failing = parse_problem(str(case.problem))
+        while problem := next_size(failing, None, outcomes):
+            outcomes.append(self._outcome(replace(case, problem=problem.text), stack))
 
     def _base(self, stack: Stack) -> Stack:
         """Return the members of ``stack`` that cure rungs below convolution."""
@@ -263,6 +279,8 @@ class Ladder:
         """Return the first case of the rung that fails under ``stack``, or None."""
         for case in self._cases(rung, dtype, stack):
             outcome = self._outcome(case, stack)
+            if outcome.fails and case.check == "convolution-at-size" and self._too_large is None:
+                self._too_large = case, stack
             if outcome.fails or outcome.failure == NO_SOLVER:
                 return case
         return None

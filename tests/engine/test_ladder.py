@@ -14,6 +14,7 @@ from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import with_cures
 from rocmprobe.model.options import RunOptions
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NO_SOLVER, Fact, Machine, Outcome, Setting
 
 GPU = Device("cuda:0", "miopen")
@@ -64,8 +65,9 @@ class Climb:
             state = self.rule(case, setup.setting(case))
             failure = NO_SOLVER if state == "n/a" else None
             self.outcomes[case.id] = Outcome(
-                case.id, case.device, case.setting, case.check, case.rung, state, failure=failure
-            )
+                case.id, case.device, case.setting, case.check, case.rung, state, failure=failure,
+                problem=case.problem, direction=case.direction, dtype=case.dtype,
+            )  # fmt: skip
         raise AssertionError("the ladder does not end")
 
     @property
@@ -129,6 +131,21 @@ def test_a_fault_of_large_images_only_is_cured() -> None:
         return faulty("gemm")(case, setting) if large else "pass"
 
     assert Climb(rule).climbed().stacks["float32"] == ("no-gemm",)
+
+
+def test_the_size_from_which_it_fails_is_searched_for() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        large = case.check == "convolution-at-size" and parse_problem(str(case.problem)).input_size[0] > 42
+        return faulty("gemm")(case, setting) if large else "pass"
+
+    climb = Climb(rule)
+    climb.climbed()
+    sizes = {
+        parse_problem(str(outcome.problem)).input_size[0]: outcome.state
+        for outcome in climb.outcomes.values()
+        if (outcome.check, outcome.setting) == ("convolution-at-size", "default")
+    }
+    assert {42: "pass", 43: "hang"}.items() <= sizes.items()
 
 
 def test_miopen_is_switched_off_if_no_family_works() -> None:
