@@ -203,7 +203,8 @@ class Progress:
         if running is None:
             return (left, "") if seconds else ("", "writing the report")
         if _is_late(running):
-            left = f"no answer, stopped in {max(0.0, running.limit - _waited(running)):.0f} s, {left}"
+            doing = "compiling" if running.compiles else "no answer"
+            left = f"{doing}, stopped in {max(0.0, running.limit - _waited(running)):.0f} s, {left}"
         return left, f"{running.case.setting} {running.case.check}"
 
     def _show_outcome(self, outcome: Outcome) -> None:

@@ -158,6 +158,21 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     return _in_time(lambda: read_cpu(tree) if gpu is None else _gpu(tree, gpu))
 
 
+def read_busy(tree: Tree, folder: str) -> Optional[float]:
+    """Return the load in percent of the GPU with this sysfs folder, or None if there is no sensor."""
+    return 0.0 if amdgpu.is_suspended(tree, folder) else number(tree.text(f"{folder}/gpu_busy_percent"))
+
+
+def find_folder(tree: Tree, gpu: Gpu) -> str:
+    """Return the sysfs folder with the sensors of an AMD GPU, or "" if there is none."""
+    if gpu.vendor.value != "amd" or not gpu.address.value:
+        return ""
+    address = str(gpu.address.value)
+    # All partitions of a card use the sensors of PCI function 0.
+    folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
+    return next(filter(tree.exists, folders), "")
+
+
 def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
     reading: dict[str, _T] = {}
     thread = threading.Thread(target=lambda: reading.update(read()), daemon=True)
@@ -167,12 +182,7 @@ def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
 
 
 def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
-    if gpu.vendor.value != "amd" or not gpu.address.value:
-        return {}
-    address = str(gpu.address.value)
-    # All partitions of a card use the sensors of PCI function 0.
-    folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
-    folder = next(filter(tree.exists, folders), "")
+    folder = find_folder(tree, gpu)
     state = amdgpu.read_state(tree, folder) if folder else {}
     values = {quantity.name: state[quantity.name].value for quantity in CONDITIONS if quantity.name in state}
     return {name: float(value) for name, value in values.items() if value is not None}

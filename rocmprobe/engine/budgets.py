@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Optional
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Numbers of seconds without an event after which a worker hangs in one phase.
+
+    - ``stall``: the GPU is busy all the time, or nothing is at work
+    - ``blind``: nothing shows whether the GPU is busy, and the worker does not compile
+    - ``most``: in any case
+    - ``cpu_computes``: True if a busy CPU is a sign of work, not of a wait for the GPU
+    """
+
+    stall: float
+    blind: float
+    most: float
+    cpu_computes: bool = False
 
 
 @dataclass(frozen=True)
@@ -16,6 +33,7 @@ class Budgets:
     - ``first_call``: while the first call searches solvers and compiles kernels
     - ``steady``: in all other phases
     - ``teardown``: at the end of the child
+    - ``stall``, ``blind``: as in ``Limits``, if a worker computes
 
     Other limits:
 
@@ -38,15 +56,21 @@ class Budgets:
     starts: float = 10
     tries: float = 3
     soak: float = 120
+    stall: float = 20
+    blind: float = math.inf
 
-    def of(self, phase: str) -> float:
-        return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
+    def limits(self, phase: str) -> Limits:
+        """Return the limits of a phase."""
+        if phase == "start":
+            return Limits(self.start, self.start, self.start)
+        most = self.first_call if phase == "first-call" else self.steady
+        return Limits(self.stall, self.blind, most, phase not in ("first-call", "steady"))
 
 
 BUDGETS = {
-    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
-    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20),
-    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60),
+    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2, blind=60),
+    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20, stall=40),
+    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60, stall=60),
 }
 
 

@@ -11,6 +11,8 @@ import msgspec
 
 from rocmprobe import __version__
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.budgets import BUDGETS
+from rocmprobe.engine.liveness import COMPILING
 from rocmprobe.engine.run_state import RunState
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
 from rocmprobe.model.problems import parse_problem
@@ -228,8 +230,10 @@ def _proven(progress: CheckProgress, outcome: Outcome) -> bool:
     """Return True if a worker that timed out certainly hangs, and False if it could just be slow."""
     activity, starting = outcome.activity, outcome.phase == "start"
     seconds, usual = progress.seconds.get(outcome.id, 0.0), progress.facts.usual.get(outcome.id)
-    if activity == "compiler-child":
+    if activity in COMPILING:
         return False
+    if activity == "gpu-busy" and seconds >= BUDGETS["quick"].stall:
+        return True
     if not starting and usual is not None and seconds > _USUAL_TIMES * usual + _USUAL_MORE:
         return True
     if activity == "idle":
@@ -240,7 +244,9 @@ def _proven(progress: CheckProgress, outcome: Outcome) -> bool:
 
 
 def _doing(outcome: Outcome) -> str:
-    return {"compiler-child": "compiling", "idle": "reading"}.get(outcome.activity or "", "computing")
+    if outcome.activity in COMPILING:
+        return "compiling"
+    return "reading" if outcome.activity == "idle" else "computing"
 
 
 def _what(progress: CheckProgress, case_id: str) -> str:

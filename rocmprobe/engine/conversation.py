@@ -10,22 +10,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
-from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.sensors import find_folder, read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.evidence import crash_cause, describe_exit, killed_for_memory, last_call, oom_kills
 from rocmprobe.engine.journal import BaseJournal, Ended, Waiting, Wedged
 from rocmprobe.engine.launch import databases_folder, environment, kernels_folder, must_spawn
+from rocmprobe.engine.liveness import COMPILING, BusySensor, Verdict, Watch
 from rocmprobe.engine.setup import Setup
 from rocmprobe.model.results import Trial
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
-from rocmprobe.process.processes import active_seconds, activity, stuck_at
+from rocmprobe.process.processes import stuck_at
 from rocmprobe.text.durations import duration
 from rocmprobe.worker.messages import (
     Answer,
@@ -75,6 +76,8 @@ class _Worker:
     child: Child
     id: str
     case: Case
+    environ: Mapping[str, str]
+    sensor: Optional[BusySensor]
     started: float = field(default_factory=time.monotonic)
     library: Optional[str] = None
     mapped: dict[str, list[str]] = field(default_factory=dict)
@@ -116,6 +119,7 @@ class Conversation:
         self._journal = journal
         self._worker: Optional[_Worker] = None
         self._folder = own_folder()
+        self._sensors: dict[str, BusySensor] = {}
         self._guardian = guardian()
         self._guardian.remove(self._folder)
         self._handlers: Mapping[type[Event], Callable[[_Worker, Any], Optional[Reply]]] = {
@@ -190,6 +194,8 @@ class Conversation:
         # The fork server has imported torch, so a case that runs without torch needs a new process.
         spawn = setup.spawn or case.direct or must_spawn(setting)
         budgets = setup.budgets
+        # The sensor's first readings show the load of the GPU without this worker.
+        sensor = self._sensor(case, folder)
         child = Child(environ, folder, spawn, budgets.server or budgets.start)
         self._guardian.watch(child.pid)
         threads = kernel_threads(setup.on_cpu(case), 1 if case.exclusive else setup.sharing)
@@ -207,35 +213,55 @@ class Conversation:
                 budgets.soak,
             )
         )
-        return _Worker(child, f"{case.trial_key}#{secrets.token_hex(3)}", case)
+        return _Worker(child, f"{case.trial_key}#{secrets.token_hex(3)}", case, environ, sensor)
+
+    def _sensor(self, case: Case, folder: Path) -> Optional[BusySensor]:
+        """Return the sensor of the GPU that computes ``case``. A simulated GPU has it in ``folder``."""
+        setup, gpu = self._setup, self._setup.target(case).gpu
+        if gpu is None or setup.setting(case).device == "cpu":
+            return None
+        device = str(folder) if setup.simulated else find_folder(Tree(Path("/")), gpu)
+        if device and device not in self._sensors:
+            self._sensors[device] = BusySensor(device)
+        return self._sensors.get(device)
 
     def _listen(self, worker: _Worker) -> Optional[Reply]:
         """Return the reply to the current case. Return None if the worker is ready for its first case."""
-        child = worker.child
         while True:
-            active, budget = active_seconds(child.pid), self._setup.budgets.of(worker.phase)
-            waited = min(budget, _SOON)
+            limits = self._setup.budgets.limits(worker.phase)
+            # The first samples come late, so that they do not include the start of Python.
+            soon = min(_SOON, limits.stall / 8, limits.most / 4)
+            watch = Watch(worker.child.pid, worker.environ, worker.sensor, limits)
             try:
-                event = child.event(waited)
-                if event is None and budget > _SOON:
-                    # Measure the CPU time from here, so that it does not include the start of Python.
-                    active, waited = active_seconds(child.pid), budget - _SOON
-                    event = self._awaited(worker, waited)
+                event = worker.child.event(soon) or self._awaited(worker, watch)
             except EOFError:
                 return self._crashed(worker)
-            if event is None:
-                return self._hung(worker, activity(child.pid, active, waited), budget)
+            if isinstance(event, Verdict):
+                return self._hung(worker, event, watch.waited)
             reply = self._handlers[type(event)](worker, event)
             if reply is not None or isinstance(event, Ready):
                 return reply
 
-    def _awaited(self, worker: _Worker, seconds: float) -> Optional[Event]:
-        # Record the wait in the journal, for the progress output and in case the run dies.
-        self._journal.append(Waiting(worker.case.id, worker.phase, seconds))
+    def _awaited(self, worker: _Worker, watch: Watch) -> Union[Event, Verdict]:
+        """Return the next event, or the verdict that the worker hangs."""
+        shown = None
         try:
-            return worker.child.event(seconds)
+            while True:
+                verdict = watch.look()
+                left = verdict.limit - watch.waited
+                if left <= 0:
+                    return verdict
+                compiles = verdict.activity in COMPILING
+                if shown != (verdict.limit, compiles):
+                    # Record the wait in the journal, for the progress output and in case the run dies.
+                    shown = verdict.limit, compiles
+                    self._journal.append(Waiting(worker.case.id, worker.phase, round(left, 1), compiles))
+                event = worker.child.event(min(watch.interval, left))
+                if event is not None:
+                    return event
         finally:
-            self._journal.append(Waiting(worker.case.id, worker.phase, 0))
+            if shown:
+                self._journal.append(Waiting(worker.case.id, worker.phase, 0))
 
     def _on_ready(self, worker: _Worker, event: Ready) -> None:
         worker.last_event, worker.library = "ready", event.library
@@ -280,14 +306,17 @@ class Conversation:
             [_result_before_yardstick(worker, crash)], worker.id, True, worker.phase, None, log, ending
         )
 
-    def _hung(self, worker: _Worker, doing: str, budget: float) -> Reply:
+    def _hung(self, worker: _Worker, verdict: Verdict, waited: float) -> Reply:
         child = worker.child
         stuck = stuck_at(child.pid)
         child.dump_stacks()
         log = child.since_mark.text()
         exit_status = child.kill()
         ending = _ending(worker, exit_status)
-        message = f"no answer in {budget:g} s in phase {worker.phase}{last_call(log)}{worker.after}, {doing}"
+        # A worker that compiled before has waited longer than the limit.
+        seconds = verdict.limit if waited < verdict.limit + 2 else round(waited)
+        doing = verdict.activity
+        message = f"no answer in {seconds:g} s in phase {worker.phase}{last_call(log)}{worker.after}, {doing}"
         hang = CheckResult("hang", message, "timeout", evidence=stuck)
         self._record(exit_status)
         return Reply(

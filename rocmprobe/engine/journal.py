@@ -100,16 +100,17 @@ class Waiting(Record, frozen=True, tag="waiting"):
     """A case that waits for its child process, or for a device that another run uses (phase "device").
 
     ``left`` is the number of seconds until the timeout, or None while the case waits for a device. When the
-    wait ends, ``left`` is 0.
+    wait ends, ``left`` is 0. ``compiles`` is True while the child process compiles kernels.
     """
 
     case: str
     phase: str
     left: Optional[float]
+    compiles: bool = False
 
     def update(self, state: RunState) -> None:
         if self.case in state.running:
-            state.running[self.case].wait(self.phase, self.left)
+            state.running[self.case].wait(self.phase, self.left, self.compiles)
 
 
 class Settled(Record, frozen=True, tag="outcome"):

@@ -17,7 +17,8 @@ class Running:
     """A case that runs since ``begun``.
 
     ``phase`` is the phase in which the case waits. The wait began at ``since``, a monotonic time. ``limit``
-    is its timeout in seconds, or 0. ``needs_device`` is True while another run uses the device.
+    is its timeout in seconds, or 0. ``needs_device`` is True while another run uses the device. ``compiles``
+    is True while kernels are compiled.
     """
 
     case: Case
@@ -26,11 +27,12 @@ class Running:
     since: float = field(default_factory=time.monotonic, compare=False)
     limit: float = 0.0
     needs_device: bool = False
+    compiles: bool = False
 
-    def wait(self, phase: str, left: Optional[float]) -> None:
+    def wait(self, phase: str, left: Optional[float], compiles: bool) -> None:
         """Begin or end a wait, as the record ``Waiting`` says."""
         self.phase, self.since, self.limit = phase, time.monotonic(), left or 0.0
-        self.needs_device = left is None
+        self.needs_device, self.compiles = left is None, compiles
         if phase == "device":
             # Do not count the wait for a device as time of the case.
             self.begun = time.time()

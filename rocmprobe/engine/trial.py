@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Optional, Union
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.conversation import Conversation
+from rocmprobe.engine.conversation import Conversation, Reply
 from rocmprobe.engine.journal import BaseJournal, Wedged
 from rocmprobe.engine.outcome import merge_starts, outcome_of
 from rocmprobe.engine.setup import Setup
@@ -59,27 +60,42 @@ class Trials:
         """Run ``case`` again after a failure, as often as ``TRIES`` allows."""
         replies = [self._workers.ask(case)]
         if self._setup.budgets.tries > 1:
-            most, wedged = self._most_tries(replies[0].state, case), False
+            most, wedged = self._most_tries(replies[0], case), False
             while replies[-1].over and len(replies) < most and not wedged:
                 # Do not test the device if the import of torch failed, because the device was not used then.
                 wedged = replies[-1].phase != "start" and self._is_wedged(case)
                 if not wedged:
                     replies.append(self._workers.ask(case))
                     self._workers.end()
-                    most = self._most_tries(replies[-1].state, case)
+                    most = self._most_tries(replies[-1], case)
             untested = works(replies[-1].state) or CHECKS[case.check].once
             if not wedged and replies[-1].over and untested and replies[-1].phase != "start":
                 self._is_wedged(case)
         setting = self._journal.completed(case, self._setup.setting(case))
         return outcome_of(case, replies, self._setup.target(case), setting, self._setup.backend(case))
 
-    def _most_tries(self, state: str, case: Case) -> int:
-        """Return the maximum number of tries for a case in ``state``."""
-        if CHECKS[case.check].once:
+    def _most_tries(self, reply: Reply, case: Case) -> int:
+        """Return the maximum number of tries for a case after ``reply``."""
+        if CHECKS[case.check].once or (reply.state == "hang" and self._is_known(reply, case)):
             return 1
-        # Retry only the first hang of a setting. All settings that force a solver count as one setting.
-        proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
-        return 1 if state == "hang" and proven else TRIES.get(state, 1)
+        return TRIES.get(reply.state, 1)
+
+    def _is_known(self, hang: Reply, case: Case) -> bool:
+        """Return True if an earlier hang of this run, which was repeated, has the same cause.
+
+        The cause is the same if the layer is the same, and if the worker did the same.
+        """
+
+        def cause(each: Union[Case, Outcome], activity: Optional[str]) -> tuple[object, ...]:
+            setting = self._setup.named(each.device, each.setting)
+            library = setting.vendor_library and not setting.bypass
+            return each.device, setting.device, library, each.rung, activity
+
+        wanted = cause(case, hang.activity)
+        return any(
+            each.state == "hang" and cause(each, each.activity) == wanted
+            for each in self._journal.state.outcomes.values()
+        )
 
     def _is_wedged(self, case: Case) -> bool:
         """Return True, and record it, if a small check in a new worker shows that the device is lost."""

@@ -89,7 +89,7 @@ def blamed(
             return known
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
         return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer
-    if outcomes and all(outcome.activity == "compiler-child" for outcome in outcomes):
+    if outcomes and all(outcome.activity in ("compiler-child", "compiling") for outcome in outcomes):
         return "cold-compile-slow", "miopen-compile" if layer.startswith("miopen") else layer
     return "unknown", layer
 

@@ -61,6 +61,12 @@ def bytes_read(pid: int) -> int:
     return read + int(fields[9]) if fields else read
 
 
+def new_pages(pid: int) -> int:
+    """Return the number of memory pages that a process has used for the first time (minor page faults)."""
+    fields = _stat(pid)
+    return int(fields[7]) if fields else 0
+
+
 def short_name(pid: int) -> str:
     """Return the name of a process (at most 15 characters), or "" if the process has ended."""
     try:
@@ -106,15 +112,9 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def activity(pid: int, active_before: float, waited: float) -> str:
-    """Return "compiler-child", "busy" or "idle" for a process that sends no events.
-
-    "busy" means active for more than a quarter of the last ``waited`` seconds. ``active_before`` is the
-    result of ``active_seconds`` at the start of this time.
-    """
-    if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
-        return "compiler-child"
-    return "busy" if active_seconds(pid) - active_before > waited / 4 else "idle"
+def has_compiler(pid: int) -> bool:
+    """Return True if a descendant of a process is a compiler."""
+    return any(short_name(child).startswith(_COMPILERS) for child in descendants(pid))
 
 
 def stuck_at(pid: int) -> list[str]:

@@ -5,6 +5,7 @@ This module does not import torch, because a fault can happen before torch is im
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import resource
@@ -67,6 +68,8 @@ class SimulatedGpu(SimulatedCpu):
     def enter(self, phase: str, case: Optional[Case]) -> None:
         self._phase = phase
         self._steady_calls = 0
+        if phase == "import":
+            self._show_load(0)
         if case is None:
             return
         direction = case.direction or ""
@@ -129,11 +132,14 @@ class SimulatedGpu(SimulatedCpu):
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
         """Apply the effect of ``fault``, which can end or block the process or raise RuntimeError."""
-        if fault.effect == "search":
+        if fault.effect in ("search", "compile"):
             search = id(fault), problem, directions
-            self._added_seconds += 0.0 if search in self._searched else fault.seconds
+            if search in self._searched:
+                return
             self._searched.add(search)
-            return
+            if fault.effect == "search":
+                self._added_seconds += fault.seconds
+                return
         for direction, text in fault.stderr.items():
             if not directions or direction in ("any", *directions):
                 os.write(2, f"{text}\n".encode())
@@ -141,7 +147,16 @@ class SimulatedGpu(SimulatedCpu):
             return
         self._injected.add(id(fault))
         self._poisoned |= fault.poisons
+        if fault.gpu_busy_percent:
+            self._show_load(fault.gpu_busy_percent)
         _break(fault, self._events)
+        if fault.gpu_busy_percent:
+            self._show_load(0)
+
+    def _show_load(self, percent: int) -> None:
+        """Write the load of the GPU to the file of its sensor, which is in the folder of the worker."""
+        if self.machine.has_sensor(self.name):
+            Path("gpu_busy_percent").write_text(f"{percent}\n")
 
 
 def _break(fault: Fault, events: int) -> None:
@@ -157,6 +172,8 @@ def _break(fault: Fault, events: int) -> None:
         os.write(events, b'\x00\xff not an event\n{"event": "ans')
     if effect == "memory":
         _allocate()
+    if effect == "compile":
+        _compile(fault.seconds)
     if effect.startswith("grandchild"):
         _leave_grandchild()
     if effect in ("exit", "grandchild-exit"):
@@ -168,6 +185,15 @@ def _break(fault: Fault, events: int) -> None:
     while effect == "busy":
         # Compute in C and hold the GIL, as a driver in a busy loop would.
         pow(3, 1 << 100_000, (1 << 100_000) - 1)
+
+
+def _compile(seconds: float) -> None:
+    """Use the CPU and new memory as a compiler does that runs in this process."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        with mmap.mmap(-1, _CHUNK) as memory:
+            memory.write(bytes(_CHUNK))
+        pow(3, 1 << 1_000, (1 << 1_000) - 1)
 
 
 def _allocate() -> None:

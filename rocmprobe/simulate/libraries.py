@@ -148,7 +148,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
                 faulty = {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
                 self._say(text, faulty)
             self._gpu.inject(fault, affected, text)
-            if fault.effect != "search":
+            if fault.effect not in ("search", "compile"):
                 return (fault, affected) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)

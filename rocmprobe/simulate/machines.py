@@ -34,10 +34,11 @@ COMPILED = ("kernel", "inductor")
 #: event pipe, and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes
 #: open, and continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search:
 #: in each process, the first call of each problem takes ``seconds`` longer on a simulated clock. flip: once
-#: in a process, flip ``bit`` of one element in the result of a float32 convolution.
+#: in a process, flip ``bit`` of one element in the result of a float32 convolution. compile: in each process,
+#: the first call of each problem uses the CPU and new memory for ``seconds``, as a compiler does.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
-    "grandchild", "grandchild-exit", "print", "search", "flip",
+    "grandchild", "grandchild-exit", "print", "search", "flip", "compile",
 )  # fmt: skip
 
 
@@ -59,6 +60,7 @@ class Fault:
     - ``solver``: the fault happens whenever MIOpen tries one of these solvers
     - ``chance``: probability of the fault
     - ``poisons``: the fault makes the device context unusable
+    - ``gpu_busy_percent``: what the sensor of the GPU shows during the fault
     - ``after``: number of steady calls of a case before the fault can happen
     - ``forked``: the fault happens only in processes that a check forks
     """
@@ -82,6 +84,7 @@ class Fault:
     source: str = ""
     solver: tuple[str, ...] = ()
     seconds: float = 0.0
+    gpu_busy_percent: int = 0
     after: int = 0
     bit: int = 22
     forked: bool = False
@@ -137,6 +140,11 @@ class SimulatedMachine:
         """Return True unless the machine's version of torch cures ``fault``."""
         version = str(self.machine.value("torch.version") or "")
         return not fault.unless_torch or re.fullmatch(fault.unless_torch, version) is None
+
+    def has_sensor(self, device: str) -> bool:
+        """Return True if a GPU has the sensor ``gpu_busy_percent``, which belongs to the driver amdgpu."""
+        gpu = self._gpu(device)
+        return gpu is not None and gpu.driver.value == "amdgpu"
 
     def _gpu(self, device: str) -> Optional[Gpu]:
         gpus, number = visible(self.machine), int(device.partition(":")[2] or 0)
@@ -289,14 +297,20 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         )
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: 'solver' needs a fault in MIOpen's convolution")
-    if (fault.effect == "search") != (fault.seconds > 0):
-        raise ValueError("fault: 'search' needs 'seconds' above 0, and other effects cannot have 'seconds'")
-    if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
-        raise ValueError("fault: 'search' needs a fault in MIOpen's convolution")
+    if (fault.effect in ("search", "compile")) != (fault.seconds > 0):
+        raise ValueError(
+            "fault: 'search' and 'compile' need 'seconds' above 0, and other effects cannot have 'seconds'"
+        )
+    if fault.effect in ("search", "compile") and (
+        fault.library != "miopen" or fault.operator or not fault.in_call
+    ):
+        raise ValueError(f"fault: {fault.effect!r} needs a fault in MIOpen's convolution")
     if fault.effect == "flip" and (fault.operator or not fault.in_call):
         raise ValueError("fault: 'flip' needs a call of a convolution")
     if not 0 <= fault.bit < 32 or fault.after < 0:
         raise ValueError("fault: 'bit' must be from 0 to 31, and 'after' must not be negative")
+    if not 0 <= fault.gpu_busy_percent <= 100:
+        raise ValueError(f"fault: gpu_busy_percent {fault.gpu_busy_percent} is not between 0 and 100")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     patterns = [
@@ -320,6 +334,7 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "when": (dict,), "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
     "forked": (bool,),
     "seconds": (int, float), "after": (int,), "bit": (int,),
+    "gpu_busy_percent": (int,),
 }  # fmt: skip
 
 

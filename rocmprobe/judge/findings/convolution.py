@@ -74,7 +74,7 @@ def _explained(run: Evidence, outcomes: tuple[Outcome, ...], cures: Sequence[Set
     stopped = all(outcome.state in ("crash", "hang") for outcome in outcomes)
     if not stopped or cause not in ("unknown", "gpu-memory-fault-unexplained"):
         return cause, layer
-    searching = all(outcome.activity == "busy" for outcome in outcomes)
+    searching = all(outcome.activity in ("busy", "gpu-busy") for outcome in outcomes)
     if searching and any(cure.env.get("MIOPEN_FIND_MODE") == "2" for cure in cures):
         return "cold-compile-slow", "miopen-find"
     if cures:
