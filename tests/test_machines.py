@@ -214,6 +214,7 @@ class TestBadFiles:
             (FAULT + "solver = ['fft']\nphase = 'teardown'", "'solver' needs a fault"),
             (FAULT + "solver = ['fft']\noperator = 'batch_norm'", "'solver' needs a fault"),
             (FAULT.replace("miopen", "rocblas") + "solver = ['fft']", "'solver' needs a fault"),
+            (FAULT + "gpu_busy_percent = 101", "gpu_busy_percent"),
             (FAULT + "chance = 'often'", "chance"),
             (FAULT + "chance = true", "chance"),
             (FAULT + "chance = 1.5", "chance"),
@@ -257,7 +258,7 @@ def test_a_file_of_one_s_own(tmp_path):
 @every_row("effect", EFFECTS)
 def test_every_effect_is_allowed(tmp_path, effect):
     path = tmp_path / "machine.toml"
-    seconds = "seconds = 60\n" if effect == "search" else ""
+    seconds = "seconds = 60\n" if effect in ("search", "compile") else ""
     path.write_text(FAULT.replace("raise", effect) + seconds)
     assert load_machine(str(path)).faults[0].effect == effect
 
@@ -265,7 +266,7 @@ def test_every_effect_is_allowed(tmp_path, effect):
 @every_row(
     ("fault", "why"),
     [
-        ('library = "miopen"\neffect = "search"', "'search' needs 'seconds' above 0"),
+        ('library = "miopen"\neffect = "search"', "'search' and 'compile' need 'seconds' above 0"),
         ('library = "miopen"\neffect = "hang"\nseconds = 3', "other effects cannot have 'seconds'"),
         ('library = "hip"\neffect = "search"\nseconds = 3', "'search' needs a fault"),
         (

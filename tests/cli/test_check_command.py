@@ -399,6 +399,8 @@ def test_the_exit_code_of_each_state(case: str) -> None:
         (answered("hang", activity="idle", check="gemm"), None, None, "problem"),
         (answered("hang", activity="busy", check="gemm", phase="steady"), None, None, "problem"),
         (answered("hang", activity="compiler-child"), 3.0, None, "unknown"),
+        (answered("hang", activity="compiling"), 3.0, None, "unknown"),
+        (answered("hang", activity="gpu-busy"), None, None, "problem"),
         (answered("hang", check="copy", phase="start"), None, None, "problem"),
         (answered("hang", check="copy", phase="start"), None, 39.0, "unknown"),
         (answered("hang", check="copy", phase="start"), None, 12.0, "problem"),

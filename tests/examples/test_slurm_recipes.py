@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runs import named_machine
 
 from rocmprobe.cli.base import command
 
@@ -249,12 +250,13 @@ def wait_until(is_so: object, seconds: float = 300) -> None:
 def test_a_real_slurm_runs_the_array_and_drains_what_hangs(slurm: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "SLURM_CONF": str(slurm)}
     program = Path(sys.executable).with_name("rocmprobe")
+    hanging = named_machine("kernel-never-ends")
     (tmp_path / "bin").mkdir()
     # Each node is a simulated machine with a /tmp of its own.
     stand_in(tmp_path, "rocmprobe", f"""
         export TMPDIR={tmp_path}/tmp-$SLURMD_NODENAME
         mkdir -p "$TMPDIR"
-        if [ "$SLURMD_NODENAME" = gpu1 ]; then machine=conv-hang; else machine=healthy-gfx1100; fi
+        if [ "$SLURMD_NODENAME" = gpu1 ]; then machine={hanging}; else machine=healthy-gfx1100; fi
         exec {program} "$@" --simulate "$machine"
         """)  # fmt: skip
     submit = {**environment, "ROCMPROBE": str(tmp_path / "bin" / "rocmprobe")}
@@ -269,6 +271,6 @@ def test_a_real_slurm_runs_the_array_and_drains_what_hangs(slurm: Path, tmp_path
     (tmp_path / "rocmprobe.env").write_text(settings, "utf-8")
     for node in ("gpu1", "gpu2"):
         subprocess.run([str(script)], env={"SLURMD_NODENAME": node}, timeout=60, check=True)
-    hanging, healthy = told(environment, "sinfo", "-hNo", "%N %T %E").splitlines()
-    assert hanging.startswith("gpu1 drained rocmprobe: problem: hang in convolution")
+    drained, healthy = told(environment, "sinfo", "-hNo", "%N %T %E").splitlines()
+    assert drained.startswith("gpu1 drained rocmprobe: problem: hang in convolution")
     assert healthy.startswith("gpu2 idle")
