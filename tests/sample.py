@@ -15,6 +15,7 @@ from rocmprobe.model.results import (
     SCHEMA_VERSION,
     Attempt,
     Configuration,
+    Costs,
     Fact,
     Finding,
     Gpu,
@@ -23,6 +24,7 @@ from rocmprobe.model.results import (
     Recommendation,
     Results,
     Setting,
+    SettingCost,
     Trial,
 )
 from rocmprobe.model.results_file import to_json
@@ -334,6 +336,15 @@ def rdna1() -> Results:
                     "text": "AMD's nightly index names a package for it.",
                     "source": "https://github.com/ROCm/TheRock/blob/main/RELEASES.md (2026-06-18)",
                 },
+            ),
+            costs=Costs(
+                "float32",
+                "bypass",
+                (
+                    SettingCost("bypass", True, 1.0, 1.0, 1.0, 1.0),
+                    SettingCost("vendor-off", False, 2.6, 2.4, 2.8, 1.0),
+                ),
+                busy=False,
             ),
             others={
                 "float16": Configuration(

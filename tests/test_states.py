@@ -10,12 +10,12 @@ import sample
 from rows import every_row
 
 from rocmprobe.judge.assessment import failed
+from rocmprobe.judge.failures import worst
 from rocmprobe.model.results import BadInput, Outcome
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
 from rocmprobe.pytest_plugin import assert_outcome
 from rocmprobe.report.junit import reported
-from rocmprobe.report.states import worst
 
 
 def outcome(state: str, cause: Optional[str] = None) -> Outcome:

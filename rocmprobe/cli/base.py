@@ -184,7 +184,7 @@ def describe_holder(device: str) -> str:
     ``device`` is the name of a lease, such as "cpu" or "GPU 0000:03:00.0".
     """
     from rocmprobe.engine.lease import holder
-    from rocmprobe.report.text import one_line
+    from rocmprobe.text.plain_text import one_line
 
     found = holder(device)
     if found is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from rocmprobe.cli.base import exit_code_command
-from rocmprobe.cli.github_job import no_commands, summarise
+from rocmprobe.cli.github_job import append_summary, no_commands
 from rocmprobe.judge.comparison import compare, run_row
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, Results
@@ -51,7 +51,7 @@ def compare_command(runs: tuple[Path, ...], as_json: bool, as_csv: bool) -> int:
     else:
         with no_commands(os.environ):
             report.render(rows, comparison)
-    summarise(report.markdown(rows, comparison), os.environ)
+    append_summary(report.markdown(rows, comparison), os.environ)
     return FINDINGS if comparison and comparison.worse else OK
 
 

@@ -29,10 +29,10 @@ from rocmprobe.explain.log_facts import (
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, Machine
 from rocmprobe.model.results_file import from_json, read_results, results_file
-from rocmprobe.report.text import count
 from rocmprobe.text import reading
 from rocmprobe.text.log import LONGEST, Log, read_log
 from rocmprobe.text.printing import say_json
+from rocmprobe.text.readable import count
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _START = 4096

@@ -6,9 +6,12 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rocmprobe.model.results import Results
 from rocmprobe.text.printing import print_stderr, say
+
+if TYPE_CHECKING:
+    from rocmprobe.judge.summary import Summary
 
 #: GitHub's size limit for the summary of a step, in bytes. GitHub rejects a longer summary completely.
 _STEP_BYTES = 2**20
@@ -31,18 +34,18 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
         say(f"::{token}::")
 
 
-def annotate(results: Results, environ: Mapping[str, str]) -> None:
+def annotate(summary: Summary, environ: Mapping[str, str]) -> None:
     """In a GitHub job, print the results as annotations and append them to the job's summary."""
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
-        for command in github.workflow_commands(results):
+        for command in github.workflow_commands(summary):
             say(command)
     if environ.get("GITHUB_STEP_SUMMARY"):
-        summarise(github.summary(results), environ)
+        append_summary(github.job_summary(summary), environ)
 
 
-def summarise(summary: str, environ: Mapping[str, str]) -> None:
+def append_summary(summary: str, environ: Mapping[str, str]) -> None:
     """Append Markdown to the file in GITHUB_STEP_SUMMARY, if the variable is set.
 
     If the file cannot be written, print one line to stderr.

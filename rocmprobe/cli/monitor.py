@@ -26,8 +26,8 @@ from rocmprobe.judge.findings.alarms import alarms
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
-from rocmprobe.report.text import bytes_
 from rocmprobe.text.console import Console
+from rocmprobe.text.readable import bytes_
 
 _HEADER = ("time", "device", "name", *QUANTITIES, "alarms")
 #: A GPU is reported as silent if it gives no reading for this many seconds.

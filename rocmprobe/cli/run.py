@@ -192,6 +192,7 @@ def _run_one(
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verify
     from rocmprobe.engine import run
+    from rocmprobe.judge.summary import summarize
     from rocmprobe.report.terminal.ending import render_run, render_verdict, render_verification
 
     console = display.console
@@ -201,16 +202,17 @@ def _run_one(
         if results is None:
             return code
         run.point_recommended_at(folder, results)
+        summary = summarize(results)
         files = {name: folder / name for name in ("report.html", "results.json", "junit.xml")}
         if expected and code != INTERRUPTED:
             holds, sentence = verify(expected, results)
             shown = {} if display.quiet else files
-            render_verification(results, holds, sentence, shown, console)
+            render_verification(summary, holds, sentence, shown, console)
         elif display.quiet:
-            render_verdict(results, console)
+            render_verdict(summary, console)
         else:
-            render_run(results, files, console)
-    annotate(results, os.environ)
+            render_run(summary, files, console)
+    annotate(summary, os.environ)
     if code == INTERRUPTED:
         return code
     if display.opens:

@@ -236,6 +236,7 @@ def _results(journal: RunJournal) -> Results:
         started=run.started,
         finished=state.finished,
         partial=state.finished is None or not state.planned <= set(outcomes),
+        not_reached=len(state.planned - set(outcomes)),
         simulated=run.simulation.name if run.simulation else None,
         options={
             **to_json(run.options),

@@ -388,9 +388,40 @@ class OtherHelp(TypedDict):
 
 
 @dataclass(frozen=True)
+class SettingCost:
+    """Time and memory that a correct setting needs.
+
+    ``time`` and ``memory`` are relative to the setting ``Costs.reference`` (1.0 is equal), or None if not
+    measured. ``low`` and ``high`` are the range of ``time`` within the noise.
+    """
+
+    setting: str
+    recommended: bool
+    time: Optional[float]
+    low: Optional[float]
+    high: Optional[float]
+    memory: Optional[float]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Time and memory of the correct settings for one dtype, the recommended setting first.
+
+    ``busy`` is True if the times are too noisy to compare.
+    """
+
+    dtype: str
+    reference: str
+    rows: tuple[SettingCost, ...]
+    busy: bool
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """Recommendation of a run.
 
+    - ``cost``, ``costs``: cost of the recommended setting in words, and time and memory of each correct
+      setting, or None if there is nothing to compare
     - ``per``: "dtype/purpose" -> verdict and setting
     - ``verify``: command that exits with 0 if the recommendation is correct
     - ``devices``: recommendation for each device, if the run tested several devices
@@ -410,6 +441,7 @@ class Recommendation:
     advice: tuple[OtherHelp, ...] = ()
     devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
     others: Mapping[str, Configuration] = field(default_factory=dict)
+    costs: Optional[Costs] = field(default=None, metadata=OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True)
@@ -419,6 +451,7 @@ class Results:
     - ``redacted``: number of placeholders from redaction, by kind
     - ``changes``: differences from the baseline, or None without a baseline
     - ``telemetry``: readings of each device whose sensors were watched
+    - ``not_reached``: number of planned cases without an outcome, because the run stopped early
     """
 
     schema_version: Version
@@ -438,6 +471,7 @@ class Results:
     redacted: Mapping[str, Count] = field(default_factory=dict)
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
+    not_reached: Count = field(default=0, metadata=OMIT_IF_EMPTY)
 
     @property
     def purpose(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rocmprobe.report import text
+from rocmprobe.text import readable as text
 
 #: Text that needs no code span: letters, numbers and punctuation.
 _PROSE = re.compile(

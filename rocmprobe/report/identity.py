@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from rocmprobe.model.cards import gpu_name
 from rocmprobe.model.changes import CHANGED, LOST, MENDED, MISSING, NEW, REGRESSION, Changes
 from rocmprobe.model.facts import FactName
-from rocmprobe.model.results import Gpu, Machine, Results
-from rocmprobe.report import text
-from rocmprobe.report.page.layout import Table
+from rocmprobe.model.results import Machine, Results
+from rocmprobe.report.tables import Table
+from rocmprobe.text import readable as text
 
-#: Statement in reports about the machines on which rocmprobe was tested (docs/how-it-was-tested.md).
-TRIED_ON = (
-    "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
-)
 #: Rows of the identity strip: label, and names of facts. The first known fact is the value.
 _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
     ("Kernel", ("kernel.release",)),
@@ -33,7 +30,7 @@ def identity(results: Results) -> list[tuple[str, str]]:
     for index, gpu in enumerate(machine.gpus):
         suffix = f" {index}" if len(machine.gpus) > 1 else ""
         rows += [
-            (f"Card{suffix}", show_gpu_name(gpu)),
+            (f"Card{suffix}", gpu_name(gpu)),
             (f"Native ISA{suffix}", text.show(gpu.native_isa.value)),
             (f"Effective ISA{suffix}", text.show(gpu.effective_isa.value)),
             (f"VRAM{suffix}", text.bytes_(text.numeric(gpu.vram_bytes.value))),
@@ -50,34 +47,6 @@ def identity(results: Results) -> list[tuple[str, str]]:
         ("rocmprobe", results.rocmprobe),
         ("Run time", text.seconds(run_seconds(results))),
     ]
-
-
-def tested_machines_sentence(results: Results) -> str:
-    """Return a sentence about the machines on which rocmprobe was tested, or "" if no AMD GPU was tested."""
-    asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
-    return TRIED_ON if asked and not results.simulated else ""
-
-
-def card(machine: Machine) -> str:
-    """Return the names of the tested GPUs, or of the CPU if there is no GPU."""
-    names = [show_gpu_name(gpu) for gpu in machine.gpus]
-    if names:
-        return " + ".join(names)
-    return text.one_line(str(machine.value("cpu.name") or "CPU"), 60)
-
-
-def show_gpu_name(gpu: Gpu) -> str:
-    return str(gpu.name.value or gpu.native_isa.value or "unknown GPU")
-
-
-def overridden(machine: Machine) -> list[tuple[str, str]]:
-    """Return the native and effective ISA of every GPU whose ISA is overridden."""
-    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
-    return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
-
-
-def poses(native: Any, effective: Any) -> bool:
-    return bool(native and effective and native != effective)
 
 
 def first_value(machine: Machine, names: Sequence[FactName]) -> Any:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rocmprobe.judge.failures import reason
+from rocmprobe.judge.summary import Summary
 from rocmprobe.model.results import Outcome, Results
-from rocmprobe.report import text
+from rocmprobe.report.anchors import anchor, took
 from rocmprobe.report.escape import cut
 from rocmprobe.report.identity import identity, run_seconds
-from rocmprobe.report.page import evidence
-from rocmprobe.report.page.layout import clipped
-from rocmprobe.report.states import reason
+from rocmprobe.text import readable as text
 
 #: Largest number of characters of evidence per case, because programs that read JUnit load the whole file.
 _TEXT = 20_000
@@ -57,9 +57,9 @@ def reported(results: Results) -> tuple[Reported, ...]:
                 state=outcome.state,
                 outcome=look.pytest,
                 text=_text(outcome),
-                anchor=evidence.anchor(position),
+                anchor=anchor(position),
                 reason=text.one_line(reason(outcome) or look.meaning),
-                seconds=_seconds(evidence.took(outcome)),
+                seconds=_seconds(took(outcome)),
                 properties={
                     "state": outcome.state,
                     "setting": text.one_line(outcome.setting),
@@ -78,7 +78,7 @@ def _text(outcome: Outcome) -> str:
     if look.pytest == "passed":
         return ""
     if look.pytest == "skipped":
-        return clipped(text.plain(f"{outcome.state}: {why or look.meaning}"), _TEXT)
+        return text.clipped(text.plain(f"{outcome.state}: {why or look.meaning}"), _TEXT)
     lines = [f"{outcome.state}: {why or look.meaning}", *outcome.evidence[1:]]
     known = outcome.expected
     if known:
@@ -86,9 +86,9 @@ def _text(outcome: Outcome) -> str:
             1, f"came to {known.state}; expected by {known.source}: {known.reason} {known.link}".rstrip()
         )
     for number, attempt in enumerate(outcome.attempts, 1):
-        took = text.seconds(attempt.seconds)
-        lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())
-    return clipped(text.plain("\n".join(lines)), _TEXT)
+        seconds = text.seconds(attempt.seconds)
+        lines.append(f"attempt {number}: {attempt.state}, {seconds} {attempt.message}".rstrip())
+    return text.clipped(text.plain("\n".join(lines)), _TEXT)
 
 
 #: Largest number of characters of an attribute: readers show only a part, and GitLab accepts no file above 30
@@ -106,8 +106,9 @@ _ELEMENTS = {
 _WITH_TEXT = ("failure", "error")
 
 
-def document(cases: Sequence[Reported], results: Results) -> str:
+def document(summary: Summary) -> str:
     """Return the JUnit file of a run in pytest's format xunit2, without a host name."""
+    results, cases = summary.results, reported(summary.results)
     elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
     root = ET.Element("testsuites", name="rocmprobe")
     suite = ET.SubElement(
@@ -122,19 +123,19 @@ def document(cases: Sequence[Reported], results: Results) -> str:
     )
     if text.moment(results.started):
         suite.set("timestamp", results.started)
-    suite.append(_properties(results))
+    suite.append(_properties(summary))
     room = _ALL_TEXTS
     for case in cases:
         room -= _case(suite, case, min(_TEXT, max(room, 0) + _ATTRIBUTE))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _properties(results: Results) -> ET.Element:
-    recommendation = results.recommendation
+def _properties(summary: Summary) -> ET.Element:
+    results = summary.results
     facts = {
         "rocmprobe": results.rocmprobe,
         "simulated": results.simulated or "no",
-        "verdict": recommendation.verdict if recommendation else "unknown",
+        "verdict": summary.verdict or "unknown",
         **dict(identity(results)),
     }
     properties = ET.Element("properties")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.judge.judgement import judge
+from rocmprobe.judge.summary import Summary, summarize
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import (
     read_results,
@@ -17,7 +18,6 @@ from rocmprobe.model.results_file import (
 )
 from rocmprobe.report import junit
 from rocmprobe.report.issue.issue import issue_text
-from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.redact import census
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from rocmprobe.engine.journal import RunJournal
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
-_FORMS: Mapping[str, Callable[[Results], bytes]] = {
-    "html": lambda results: html.page(results).encode(),
-    "json": results_document,
-    "junit": lambda results: junit.document(reported(results), results).encode(),
+_FORMS: Mapping[str, Callable[[Summary], bytes]] = {
+    "html": lambda summary: html.page(summary).encode(),
+    "json": lambda summary: results_document(summary.results),
+    "junit": lambda summary: junit.document(summary).encode(),
 }
 #: Formats for pasting into an issue.
 TEXTS = ("md", "issue")
@@ -42,8 +42,9 @@ def write_report(journal: RunJournal) -> Results:
     """
     results, folder = judged(journal), journal.path.parent
     write_results(results, folder / "results.json")
+    summary = summarize(results)
     for form in ("html", "junit"):
-        write_atomically(_FORMS[form](results), folder / _NAMES[form])
+        write_atomically(_FORMS[form](summary), folder / _NAMES[form])
     return results
 
 
@@ -53,9 +54,9 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     ``source`` is a results.json or the folder of a run. Raise BadInput if ``source`` contains no results.
     """
     folder = source if source.is_dir() else source.parent
-    results = read(source)
+    summary = summarize(read(source))
     target = output or folder / _NAMES[form]
-    write_atomically(_FORMS[form](results), target)
+    write_atomically(_FORMS[form](summary), target)
     return target
 
 
@@ -65,7 +66,7 @@ def as_text(source: Path, form: str, full: bool = False) -> str:
     Raise BadInput if ``source`` contains no results.
     """
     results = read(source)
-    return markdown(results) if form == "md" else issue_text(results, full)
+    return markdown(summarize(results)) if form == "md" else issue_text(results, full)
 
 
 def read(source: Path) -> Results:

@@ -8,9 +8,10 @@ import pytest
 import sample
 from runs import SMALL, Run, cli, machine_file
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.issue.issue import issue_text
-from rocmprobe.report.terminal.github import summary, workflow_commands
+from rocmprobe.report.terminal.github import job_summary, workflow_commands
 from rocmprobe.report.terminal.markdown import markdown
 
 
@@ -30,8 +31,8 @@ def test_a_step_has_a_summary_and_annotations_and_nothing_else_commands(step: Ru
     assert token != first
     resumed = shown.index(f"::{token}::")
     assert "Verdict:" in "".join(shown[:resumed])
-    assert shown[resumed + 1 :] == workflow_commands(step.results) != []
-    assert (tmp_path / "summary.md").read_text("utf-8") == f"\n{summary(step.results)}"
+    assert shown[resumed + 1 :] == workflow_commands(summarize(step.results)) != []
+    assert (tmp_path / "summary.md").read_text("utf-8") == f"\n{job_summary(summarize(step.results))}"
 
 
 @pytest.fixture
@@ -47,4 +48,4 @@ def test_texts_go_to_the_terminal_or_into_a_file(results: Path, tmp_path: Path) 
     target = tmp_path / "report.md"
     done = cli("report", results, "--format", "md", "-o", target)
     assert (done.returncode, done.stdout) == (0, f"{target}\n")
-    assert target.read_text("utf-8") == markdown(read)
+    assert target.read_text("utf-8") == markdown(summarize(read))

@@ -62,10 +62,11 @@ def test_the_children_end_and_a_partial_report_is_written(
     assert wait_until(lambda: not stuck.alive(), 5), "processes outlive the run"
     results = read_results(folder / "results.json")
     assert results.partial
+    assert f"{results.not_reached} not reached" in printed
     assert [outcome.state for outcome in results.outcomes if outcome.check == "copy"] == ["pass"] * gpus
     assert results.recommendation is not None
     assert results.recommendation.verdict == "not-judged"
-    assert results.recommendation.sentence.endswith("The run was stopped before convolution was tested.")
+    assert results.recommendation.sentence.endswith("; convolution was not tested.")
     assert "Partial run" in (folder / "report.html").read_text("utf-8")
 
 

@@ -11,9 +11,10 @@ from rows import every_row
 from synthetic import diagnose, recommend
 
 from rocmprobe.judge.findings.changing_sizes import NewSizes, new_sizes
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Outcome, Results
+from rocmprobe.report.changing_sizes import changing_sizes
 from rocmprobe.report.page import html
-from rocmprobe.report.page.first_calls import changing_sizes
 from rocmprobe.report.terminal.markdown import markdown
 
 
@@ -106,14 +107,14 @@ def test_the_report_shows_what_was_measured() -> None:
     assert sizes is not None
     assert sizes.table.rows[0] == ("default", "36 s", "72 s", "400 ms", "24", "100", "53.9")
     assert sizes.table.rows[1][5] == "5,000"
-    text = markdown(run(measured("default", 36.0, 0.4), measured("find-fast", 0.72, 0.4)))
+    text = markdown(summarize(run(measured("default", 36.0, 0.4), measured("find-fast", 0.72, 0.4))))
     assert "## Changing sizes" in text
     assert "| default | 36 s | 72 s | 400 ms | 24 | 100 | 53.9 |" in text
-    assert "Changing sizes" not in markdown(run())
+    assert "Changing sizes" not in markdown(summarize(run()))
     assert changing_sizes(run()) is None
 
     # The page has a section only where it was measured.
-    with_sizes = html.page(run(measured("default", 36.0, 0.4)))
+    with_sizes = html.page(summarize(run(measured("default", 36.0, 0.4))))
     assert 'id="h-sizes"' in with_sizes
     assert "36 s" in with_sizes[with_sizes.index('id="h-sizes"') :]
-    assert 'id="h-sizes"' not in html.page(run())
+    assert 'id="h-sizes"' not in html.page(summarize(run()))

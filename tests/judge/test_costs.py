@@ -1,41 +1,23 @@
-"""Costs of the correct settings, and the headline that names the recommended one."""
+"""Costs of the correct settings."""
 
 from __future__ import annotations
 
-import dataclasses
+from rows import every_row
+from synthetic import recommend, run
 
-import pytest
-import sample
-
-from rocmprobe.judge.recommendation.costs import costs
-from rocmprobe.model.results import Results
-from rocmprobe.report.headline import headline
+TIMES = {"default": (1.0, 0.99, 1.01), "vendor-off": (2.0, 1.99, 2.01), "bypass": (3.0, 2.99, 3.01)}
 
 
-@pytest.fixture(scope="module")
-def results() -> Results:
-    return sample.rdna1()
-
-
-def test_costs_name_the_recommended_setting_first(results):
-    found = costs(results)
+def test_costs_are_relative_to_the_unchanged_setting_and_name_the_recommended_first():
+    found = recommend(run(wanted=",".join(TIMES), seconds=TIMES)).costs
     assert found is not None
-    assert found.rows[0].recommended
-    assert found.why.startswith(f"{results.recommendation.configuration.setting} instead of ")
+    assert (found.dtype, found.reference, found.busy) == ("float32", "default", False)
+    assert [row.setting for row in found.rows if row.recommended] == [found.rows[0].setting] == ["default"]
+    times = {row.setting: round(row.time, 1) for row in found.rows if row.time is not None}
+    assert (times["default"], times["vendor-off"], times["bypass"]) == (1.0, 2.0, 3.0)
     assert all(row.low <= row.time <= row.high for row in found.rows if row.time is not None)
 
 
-def test_without_a_recommendation_there_are_no_costs(results):
-    early = dataclasses.replace(results, recommendation=None)
-    assert costs(early) is None
-
-
-@pytest.mark.parametrize("make", [sample.rdna1, sample.healthy_cpu])
-def test_the_headline_has_at_most_twelve_words(make):
-    results = make()
-    assert 3 <= len(headline(results).split()) <= 12
-    for verdict in ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none", "not-judged"):
-        changed = dataclasses.replace(results.recommendation, verdict=verdict)
-        words = headline(dataclasses.replace(results, recommendation=changed)).split()
-        assert len(words) <= 12
-    assert headline(dataclasses.replace(results, recommendation=None)).startswith("No recommendation")
+@every_row("changes", [{"*/convolution/*": "wrong"}, {"*/throughput/*": "skipped", "*/memory/*": "skipped"}])
+def test_without_two_measured_settings_there_are_no_costs(changes):
+    assert recommend(run(changes)).costs is None

@@ -386,11 +386,6 @@ class TestOtherLayers:
         results = run({**DEAD, "cpu/*": {"state": "blocked", "failure": "gpu-wedged"}})
         assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"
 
-        # A partial run.
-        options = {**healthy().options, "folder": "my runs/one"}
-        results = dataclasses.replace(healthy(), partial=True, options=options)
-        assert finding(results, "partial").advice == "Continue with `rocmprobe run --resume 'my runs/one'`."
-
         # Our own failure is told.
         found = finding(run({"default/gemm/float32": "probe-error"}), "probe-error")
         assert found.layer == "rocmprobe"

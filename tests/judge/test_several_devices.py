@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from synthetic import STATUS, natively, recommend, run
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Fact
 from rocmprobe.model.results import Recommendation as Recommended
 from rocmprobe.model.results_file import from_json, read_results, to_json, write_results
@@ -102,9 +103,9 @@ def test_it_is_written_read_and_shown(two, tmp_path):
     again = read_results(tmp_path / "results.json")
     assert again.recommendation.devices == results.recommendation.devices
     shown = io.StringIO()
-    render_run(again, {}, Console(file=shown, width=300))
+    render_run(summarize(again), {}, Console(file=shown, width=300))
     assert "cuda:0 (Raphael, in the processor): Native convolution works" in shown.getvalue()
     assert "To use only this GPU: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
-    text = markdown(again)
+    text = markdown(summarize(again))
     assert "## For each device" in text
-    assert "Recommendation by device</h2>" in page(again)
+    assert "Recommendation by device</h2>" in page(summarize(again))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import read_results, to_json
 from rocmprobe.report import junit
-from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
 
 
@@ -34,8 +34,9 @@ def render(data: Any, folder: Path) -> Rendered:
     found = Rendered(folder / "results.json", folder / "report.html", folder / "junit.xml")
     found.results.write_text(json.dumps(to_json(data) if isinstance(data, Results) else data), "utf-8")
     results = read_results(found.results)
-    found.page.write_text(html.page(results), "utf-8")
-    found.junit.write_text(junit.document(reported(results), results), "utf-8")
+    summary = summarize(results)
+    found.page.write_text(html.page(summary), "utf-8")
+    found.junit.write_text(junit.document(summary), "utf-8")
     return found
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocmprobe.knowledge.settings import all_settings
-from rocmprobe.report.page.codes import short_codes
+from rocmprobe.report.codes import short_codes
 
 
 @pytest.mark.parametrize(

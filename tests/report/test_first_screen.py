@@ -10,8 +10,8 @@ import sample
 from rendering import render
 from runs import SMALL, Run, machine_file, rocmprobe, run
 
+from rocmprobe.judge.summary import TRIED_ON, summarize
 from rocmprobe.model.results import Results
-from rocmprobe.report.identity import TRIED_ON
 from rocmprobe.report.terminal.ending import render_run
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.console import Console
@@ -22,8 +22,12 @@ NOTE = "an emulated gfx1010, so no time means anything"
 def shown(results: Results, folder: Path) -> dict[str, str]:
     console = Console(width=2000)
     with console.capture() as captured:
-        render_run(results, {}, console)
-    texts = {"html": render(results, folder).html, "md": markdown(results), "terminal": captured.get()}
+        render_run(summarize(results), {}, console)
+    texts = {
+        "html": render(results, folder).html,
+        "md": markdown(summarize(results)),
+        "terminal": captured.get(),
+    }
     return {form: " ".join(text.split()) for form, text in texts.items()}
 
 

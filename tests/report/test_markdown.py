@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from markdown_reading import faults, fences, headings, lists
 from tiers import examples
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import from_json
 from rocmprobe.report import escape
 from rocmprobe.report.issue.issue import LIMIT, issue_text
 from rocmprobe.report.terminal import markdown
-from rocmprobe.report.terminal.github import summary
+from rocmprobe.report.terminal.github import job_summary
 from rocmprobe.report.terminal.markdown import markdown as report
 
 #: Beside what attacks a page, what Markdown and GitHub act upon.
@@ -31,8 +32,8 @@ FRAGMENTS = [
 ]  # fmt: skip
 foreign = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4)), max_size=24).map("".join)
 FORMS = {
-    "report": report,
-    "summary": summary,
+    "report": lambda results: report(summarize(results)),
+    "summary": lambda results: job_summary(summarize(results)),
     "issue": issue_text,
     "full issue": lambda results: issue_text(results, full=True),
 }
@@ -114,12 +115,12 @@ def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
         assert len(document) <= LIMITS.get(form, 60_000)
         assert faults(document) == []
     assert headings(issue_text(long, full=True))[-1] == "All failures"
-    assert "cut here" in report(long)
+    assert "cut here" in report(summarize(long))
 
 
 def test_the_report_says_what_the_page_says() -> None:
     results = sample.rdna1()
-    document = report(results)
+    document = report(summarize(results))
     assert headings(document)[0] == "rocmprobe: Bypass · AMD Radeon RX 5600 XT"
     assert "**SIMULATED:**" in document.split("\n\n")[1]
     assert "ISA override" in document
@@ -133,13 +134,15 @@ def test_the_report_says_what_the_page_says() -> None:
         assert found.title in document
         assert all(line in document for line in found.evidence)
     assert "✕ error" in document
-    assert "nothing ran on RDNA1" in document
+    assert "nothing ran on a real GPU" in document
     assert "the GPU itself: the machine was simulated" in document
-    assert "any AMD GPU: this run did not test one" in report(sample.healthy_cpu())
+    assert "any AMD GPU: this run did not test one" in report(summarize(sample.healthy_cpu()))
 
 
 def test_without_a_recommendation_there_still_is_a_report() -> None:
-    document = report(dataclasses.replace(sample.rdna1(), recommendation=None, findings=(), partial=True))
+    document = report(
+        summarize(dataclasses.replace(sample.rdna1(), recommendation=None, findings=(), partial=True))
+    )
     assert "No recommendation" in headings(document)[0]
     assert "Partial run" in document
     assert faults(document) == []

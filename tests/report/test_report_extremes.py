@@ -12,6 +12,7 @@ import sample
 from rendering import render, rows, unpacked
 from rich.console import Console
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results_file import read_results
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.ending import render_run
@@ -55,7 +56,7 @@ def test_odd_times_of_a_program_do_no_harm(tmp_path: Path, odd: float) -> None:
     )  # fmt: skip
     console = Console(file=io.StringIO(), width=200)
     rendered = render(results, tmp_path)
-    render_run(read_results(rendered.results), {}, console)
+    render_run(summarize(read_results(rendered.results)), {}, console)
     assert 'id="h-program"' in rendered.html
 
 

@@ -17,10 +17,12 @@ import sample
 from markupsafe import Markup
 from rendering import Rendered, render, rows, unpacked
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.knowledge.causes import cause
 from rocmprobe.model.results import Fact, Machine, Outcome, Results
 from rocmprobe.model.states import STATES
-from rocmprobe.report.page import html, view
+from rocmprobe.report import ladder, tables
+from rocmprobe.report.page import html
 from rocmprobe.report.page.bars import chart
 from rocmprobe.report.terminal.markdown import markdown
 
@@ -59,12 +61,13 @@ def test_first_screen_stands_in_order_above_the_table_of_all_outcomes(rdna1: Ren
     marks = [
         "SIMULATED", "ISA override", "<h1>Use rocmprobe&#39;s bypass.",
         "Convolution through MIOpen is broken",
+        "rocmprobe exec --simulated --profile results.json -- python train.py",
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
-        "For float16: Python, before the model runs",
         "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
+        "For float16: Python, before the model runs", "medium: High: 15 of 15", "a workspace of up to 256 MB",
         'id="issues"', 'id="h-findings"', 'id="h-costs"',
         'class="ladder"', 'class="matrix"',
-        'id="h-identity"', "rocmprobe run --verify results.json", "medium: High: 15 of 15",
+        'id="h-identity"', "rocmprobe run --verify results.json",
         "convolution in bfloat16", 'id="h-advice"', "AMD&#39;s own wheels for gfx1010", 'id="h-per"',
         'id="h-alternatives"', 'id="h-throughput"', 'id="h-start-up"', 'id="h-validation"', 'id="h-memory"',
         'id="h-evidence"', 'id="h-unlearned"', 'id="h-environment"', 'id="results-table"',
@@ -261,7 +264,7 @@ def test_what_failed_is_listed_by_reason_above(rdna1: Rendered) -> None:
     section = rdna1.html[rdna1.html.index('id="h-findings"') : rdna1.html.index('id="h-advice"')]
     listed = re.findall(r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+)</span></li>', section)
     first = next(i for i, each in enumerate(sample.rdna1().outcomes) if each.rung == "conv")
-    conv = ("error · miopen-no-solver · RuntimeError: miopenStatusUnknownError", "30")
+    conv = ("error in convolution: RuntimeError: miopenStatusUnknownError (default, gemm-only)", "30")
     assert (f"o{first}", *conv) in listed
     assert sum(int(amount) for *_, amount in listed) == 31
 
@@ -314,15 +317,15 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
 )
 def test_the_ladder_names_no_rung_that_was_not_learned(states: tuple, caption: str) -> None:
     names = ("Copy", "Elementwise", "GEMM", "im2col")
-    rungs = [view.Rung(name, STATES.get(state), "", "") for name, state in zip(names, states)]
-    assert view.ladder_caption(rungs) == f"Setting “default”: {caption}"
+    rungs = [ladder.Rung(name, STATES.get(state), "", "") for name, state in zip(names, states)]
+    assert ladder.ladder_caption(rungs) == f"Setting “default”: {caption}"
 
 
 def test_a_table_has_no_empty_column() -> None:
     answers = {each: {"verdict": "native", "setting": "default", "env": {}} for each in ("float32/training",)}
-    assert view.per_rows(answers).header == ("dtype", "purpose", "verdict", "setting")
+    assert tables.per_rows(answers).header == ("dtype", "purpose", "verdict", "setting")
     answers["float16/training"] = {"verdict": "native-with-settings", "setting": "a", "env": {"A": "1"}}
-    assert [row[-1] for row in view.per_rows(answers).rows] == ["", "A=1"]
+    assert [row[-1] for row in tables.per_rows(answers).rows] == ["", "A=1"]
 
 
 def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
@@ -336,7 +339,7 @@ def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
     table = page[page.index('id="h-alternatives"') :]
     assert "<th" in table
     assert re.findall(r">(level|yes|no)<", table[: table.index("</table>")]) == ["level", "yes", "no"]
-    for paper in (page, markdown(results)):
+    for paper in (page, markdown(summarize(results))):
         assert cost in paper
 
 

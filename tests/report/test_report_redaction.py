@@ -17,11 +17,12 @@ from rich.console import Console
 from tiers import examples
 
 from rocmprobe.judge.findings.machine import machine_findings
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Fact, Machine, Results
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.terminal.ending import render_run
-from rocmprobe.report.terminal.github import summary, workflow_commands
+from rocmprobe.report.terminal.github import job_summary, workflow_commands
 from rocmprobe.report.terminal.machine_summary import render_machine
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text import redact
@@ -71,12 +72,16 @@ def test_no_medium_shows_an_identifier(identity: None, found: list[tuple[str, st
     line = " ".join(form.format(identifier) for identifier, form in found)
     results = from_json(Results, redact.redacted(to_json(saying(line))))
     screen = Console(file=io.StringIO(), width=200, soft_wrap=True)
-    render_run(results, {}, screen)
+    render_run(summarize(results), {}, screen)
     render_machine(results.machine, machine_findings(results.machine), screen)
     with tempfile.TemporaryDirectory() as folder:
         rendered = render(results, Path(folder))
         media = [path.read_text("utf-8") for path in (rendered.results, rendered.page, rendered.junit)]
-    media += [markdown(results), summary(results), *workflow_commands(results)]
+    media += [
+        markdown(summarize(results)),
+        job_summary(summarize(results)),
+        *workflow_commands(summarize(results)),
+    ]
     media += [issue_text(results, full) for full in (False, True)]
     named = [SERIAL, *(identifier for identifier, _ in found)]
     for medium in (*media, screen.file.getvalue()):

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from rocmprobe.judge.findings.machine import machine_findings
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Machine, Results
 from rocmprobe.model.results_file import from_json, read_results
-from rocmprobe.report.page import view
 from rocmprobe.report.terminal import ending as terminal
 from rocmprobe.report.terminal import machine_summary
 from rocmprobe.report.terminal.lines import wrapped
@@ -28,7 +28,7 @@ from rocmprobe.text.console import Console as OwnConsole
 def run_text(results: Results, width: int = 200) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=False)
-    terminal.render_run(results, {"report": Path("reports/one/report.html")}, console)
+    terminal.render_run(summarize(results), {"report": Path("reports/one/report.html")}, console)
     return out.getvalue()
 
 
@@ -44,7 +44,7 @@ def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
     text = run_text(sample.rdna1())
     for part in (
         "SIMULATED", "Verdict: Bypass.", "\n  export HSA_OVERRIDE_GFX_VERSION=10.3.0\n",
-        "rocmprobe.bypass.install()\n", "For float16:\n",
+        "rocmprobe.bypass.install()\n", "For float16, without changing the program:\n",
         "\n  rocmprobe exec --simulated --profile results.json -- python train.py\n",
         "\n  rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py\n",
         "✕ MIOpen cannot run any convolution", "31 failed", "61 passed (3 slow)",
@@ -67,7 +67,7 @@ def test_run_without_recommendation_says_so() -> None:
 def test_a_run_that_died_is_continued_where_it_was_told_to_be() -> None:
     results = dataclasses.replace(sample.rdna1(), partial=True, options={"folder": "my runs/one"})
     assert "Continue it with `rocmprobe run --resume 'my runs/one'`." in run_text(results)
-    assert "Continue it with `rocmprobe run --resume 'my runs/one'`." in markdown(results)
+    assert "Continue it with `rocmprobe run --resume 'my runs/one'`." in markdown(summarize(results))
 
 
 def test_machine_at_a_glance() -> None:
@@ -98,12 +98,11 @@ def test_hostile_text_reaches_no_terminal(hostile: Rendered) -> None:
 def test_the_end_of_a_run_fits_on_a_screen_and_ends_with_the_verdict(results: Results, width: int) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
-    terminal.render_run(results, {"report": Path("reports/one/report.html")}, console)
+    terminal.render_run(summarize(results), {"report": Path("reports/one/report.html")}, console)
     lines = out.getvalue().splitlines()
     assert len(lines) <= 25
     assert any(line.startswith("Verdict: ") for line in lines[-5:])
-    copied = view.blocks(results.recommendation.configuration) if results.recommendation else []
-    for row in "\n".join(block.body for block in copied).split():
+    for row in "\n".join(block.body for block in summarize(results).to_copy.all_blocks).split():
         assert row in out.getvalue().split()
 
 
@@ -115,7 +114,7 @@ def test_failures_of_one_reason_are_one_line() -> None:
 
 def test_in_an_ascii_locale_symbols_are_ascii(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w", encoding="ascii", errors="backslashreplace") as file:
-        terminal.render_run(sample.rdna1(), {}, OwnConsole(file=file, width=80))
+        terminal.render_run(summarize(sample.rdna1()), {}, OwnConsole(file=file, width=80))
     text = (tmp_path / "out").read_text("ascii")
     assert "  x MIOpen cannot run any convolution" in text
     assert not re.search(r"\\u[0-9a-f]{4}", text)

@@ -12,6 +12,7 @@ from runs import named_machine
 
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import telemetry_findings
+from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
@@ -24,7 +25,9 @@ HOT = load_machine(named_machine("hot-weak-fan")).telemetry
 
 def section(results: Results) -> str:
     """Return the section of the page, or "" if the page has none."""
-    found = re.search(r'<section aria-labelledby="h-telemetry">.*?</section>', html.page(results), re.S)
+    found = re.search(
+        r'<section aria-labelledby="h-telemetry">.*?</section>', html.page(summarize(results)), re.S
+    )
     return found[0] if found else ""
 
 

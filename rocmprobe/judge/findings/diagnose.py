@@ -24,7 +24,7 @@ from rocmprobe.judge.findings.expected import (
     unsuitable_baseline,
 )
 from rocmprobe.judge.findings.first_calls import slow_first_calls
-from rocmprobe.judge.findings.interrupted import aborted, partial, probe_errors, wedged
+from rocmprobe.judge.findings.interrupted import aborted, probe_errors, wedged
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.ladder import controls, ladder
 from rocmprobe.judge.findings.machine import MACHINE
@@ -46,7 +46,7 @@ _CHECKS = (
 )  # fmt: skip
 #: Findings about the run as a whole.
 _RUN = (
-    direct, two_copies, aborted, wedged, probe_errors, exit_crash, partial, telemetry_findings,
+    direct, two_copies, aborted, wedged, probe_errors, exit_crash, telemetry_findings,
 )  # fmt: skip
 #: Findings about expected failures.
 _EXPECTED = (unsuitable_baseline, regressed, known_failures, unexpected_passes)
@@ -81,5 +81,5 @@ def _with_repair(run: Evidence, finding: Finding) -> Finding:
 
 
 def act_on(results: Results) -> bool:
-    """Return True if a finding is more severe than "info"."""
-    return any(finding.severity != "info" for finding in results.findings)
+    """Return True if the run is incomplete or a finding is more severe than "info"."""
+    return results.partial or any(finding.severity != "info" for finding in results.findings)

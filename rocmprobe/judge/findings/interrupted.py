@@ -44,15 +44,6 @@ def probe_errors(run: Evidence) -> Iterator[Finding]:
         yield Finding("probe-error", "warning", "unknown", "rocmprobe", title, quoted(broken), advice)
 
 
-def partial(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding if the run is incomplete."""
-    if run.results.partial:
-        title = "The run is incomplete: the missing tests have no result"
-        evidence = (f"{len(run.outcomes)} outcomes were recorded",)
-        advice = f"Continue with `{resume(run.results)}`."
-        yield Finding("partial", "warning", "unknown", "warning-only", title, evidence, advice)
-
-
 def resume(results: Results) -> str:
     """Return the command that continues an interrupted run."""
     folder = results.options.get("folder")

@@ -2,81 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from rocmprobe.judge.assessment import Assessment
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.judge.recommendation.ranking import ranked
-from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed
-from rocmprobe.model.results import Results
+from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, too_noisy
+from rocmprobe.model.results import Costs, SettingCost
 
 #: Maximum number of settings in the comparison of costs.
 _MOST = 6
 
 
-@dataclass(frozen=True)
-class SettingCost:
-    """Time and memory that a correct setting needs.
-
-    ``time`` and ``memory`` are relative to the setting ``Costs.reference`` (1.0 is equal), or None if not
-    measured. ``low`` and ``high`` are the range of ``time`` within the noise.
-    """
-
-    setting: str
-    recommended: bool
-    time: Optional[float]
-    low: Optional[float]
-    high: Optional[float]
-    memory: Optional[float]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Time and memory of the correct settings for one dtype.
-
-    ``busy`` is True if the times are too noisy to compare. ``why`` is a sentence that compares the
-    recommended setting with the next best setting of another kind.
-    """
-
-    dtype: str
-    reference: str
-    rows: tuple[SettingCost, ...]
-    busy: bool
-    why: str
-
-
-def costs(results: Results) -> Optional[Costs]:
-    """Return the costs of the correct settings, or None if there is nothing to compare."""
-    run, found = Evidence(results), results.recommendation
-    if found is None or not found.configuration.setting:
+def costs(
+    ranked: Sequence[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
+) -> Optional[Costs]:
+    """Return the costs of the correct settings in ``ranked``, or None if there is nothing to compare."""
+    right = [each.setting for each in ranked if each.right]
+    shown = [each.name for each in right if each.name in {*measured.seconds, *memory}][:_MOST]
+    if len(right) < 2 or not shown:
         return None
-    dtype = next(iter(found.per), "float32/").partition("/")[0]
-    right = [each for each in ranked(run, dtype, run.results.purpose) if each.right]
-    chosen = next((each for each in right if each.setting.name == found.configuration.setting), None)
-    if chosen is None or len(right) < 2:
-        return None
-    measured = _measured(run, right, dtype)
-    memory = peaks(run, [each.setting for each in right], dtype, run.results.purpose)
-    native = next((each for each in right if each.setting.unchanged), None)
-    reference = (native or chosen).setting.name
-    first = [chosen, *(each for each in right if each is not chosen)]
-    shown = [each for each in first if each.setting.name in {*measured.seconds, *memory}][:_MOST]
-    rows = tuple(_cost(each.setting.name, chosen.setting.name, reference, measured, memory) for each in shown)
-    busy = (
-        max((measured.noise(chosen.setting.name, name) for name in measured.seconds), default=1.0) > TOO_NOISY
-    )
-    if not rows:
-        return None
-    return Costs(dtype, reference, rows, busy, _why(chosen, right, measured, memory, busy))
+    chosen = right[0].name
+    reference = next((each.name for each in right if each.unchanged), chosen)
+    rows = tuple(_cost(name, chosen, reference, measured, memory) for name in shown)
+    noise = max((measured.noise(chosen, name) for name in measured.seconds), default=1.0)
+    return Costs(dtype, reference, rows, noise > TOO_NOISY)
 
 
-def _measured(run: Evidence, right: Sequence[Assessment], dtype: str) -> Speed:
-    return speed(run, [each.setting for each in right], dtype, run.results.purpose)
-
-
-def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[str, float]) -> SettingCost:
+def _cost(
+    name: str, chosen: str, reference: str, measured: Speed, memory: Mapping[str, float]
+) -> SettingCost:
     time = low = high = None
     if name in measured.seconds and reference in measured.seconds:
         time = measured.seconds[name] / measured.seconds[reference]
@@ -86,22 +41,43 @@ def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[
     return SettingCost(name, name == chosen, time, low, high, peak)
 
 
-def _why(
-    chosen: Assessment, right: Sequence[Assessment], measured: Speed, memory: dict[str, float], busy: bool
+def cost_sentence(
+    run: Evidence, best: Assessment, dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
-    other = next(
-        (each for each in right if each.setting.verdict not in (chosen.setting.verdict, "cpu")), None
-    )
-    if other is None:
-        return ""
-    one, two, parts = chosen.setting.name, other.setting.name, []
-    if busy:
-        parts.append("speeds not compared (the machine was busy)")
-    elif measured.level(one, two):
-        parts.append("same speed")
-    elif {one, two} <= set(measured.seconds):
-        parts.append(f"{measured.seconds[one] / measured.seconds[two]:.2f}x the time")
-    if one in memory and memory.get(two):
-        share = f"{memory[one] / memory[two]:.2f}x the"
-        parts.append(f"{'same' if share.startswith('1.00x') else share} memory")
-    return f"{one} instead of {two}: {', '.join(parts)}." if parts else ""
+    """Return the time and memory of ``best``, relative to the other correct settings, in words."""
+    own = best.setting.name
+    where = " (measured on the CPU that simulates the GPU)" if run.results.simulated else ""
+    problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
+    rivals = [
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)
+        for verdict, name in _rivals(run, best, measured.seconds)
+    ]
+    times = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
+    level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
+    if level:
+        times.append(f"same as {' and '.join(level)} (difference within noise)")
+    time = f"time{problems}: {', '.join(times)}{where}" if times else ""
+    noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
+    if noise > TOO_NOISY:
+        time, times = too_noisy(noise), []
+    if own not in measured.seconds:
+        time = "speed was not measured"
+    peak_ratios = [
+        f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(run, best, memory)
+    ]
+    peak = f"peak memory: {', '.join(peak_ratios)}{'' if times else where}" if peak_ratios else ""
+    return "; ".join(filter(None, [best.setting.cost, time, peak]))
+
+
+def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
+
+    The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
+    their time or memory.
+    """
+    least: dict[str, str] = {}
+    for setting in run.settings:
+        if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
+            rival = least.get(setting.verdict, setting.name)
+            least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
+    return list(least.items()) if best.setting.name in found else []

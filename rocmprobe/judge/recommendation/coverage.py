@@ -28,8 +28,6 @@ def confidence(run: Evidence, best: Optional[Assessment]) -> str:
     rest = f"; {missing} test(s) of the run have no result" if missing else ""
     if run.results.simulated:
         rest += "; simulated: not run on this GPU"
-    if run.results.partial:
-        rest += "; the run is incomplete"
     if best is None:
         return f"{len(run.outcomes)} outcomes{rest}"
     if not best.stable:
@@ -143,7 +141,5 @@ def _around(run: Evidence, checks: set[str], purpose: str) -> Iterator[str]:
     others = sorted({outcome.device for outcome in run.outcomes} - {run.device, "cpu"})
     if others:
         yield f"{joined(others)}: the recommendation is about {run.device}"
-    if run.results.partial:
-        yield "everything after the point where the run stopped"
     if run.results.simulated:
         yield "the GPU itself: the machine was simulated"

@@ -13,11 +13,11 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.changing_sizes import quickest
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
+from rocmprobe.judge.recommendation.costs import cost_sentence, costs
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
 from rocmprobe.judge.recommendation.dtype_speed import dtype_speeds, sentences
 from rocmprobe.judge.recommendation.ranking import ranked
-from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
-from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
+from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.untested import (
     about_the_cpu,
     has_convolution_outcome,
@@ -25,6 +25,7 @@ from rocmprobe.judge.recommendation.untested import (
     untested_gpu,
     untested_settings,
 )
+from rocmprobe.judge.recommendation.verdict import differing, other_dtypes, sentence
 from rocmprobe.judge.times import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
@@ -91,14 +92,14 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
             text += f" For {_IN_WORDS}, use the setting “{best_size.setting}”: a new size costs "
             text += f"{best_size.new:.2g} s instead of {own_size.new:.3g} s."
         text += sentences(run.results, dtype_speeds(run.results, per))
-        text += " The run was stopped before all checks were done." if run.results.partial else ""
     return Recommendation(
         verdict=verdict,
         sentence=text,
         configuration=configuration(run, findings, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, best, measured, memory) for each in order if each is not best),
-        cost=_cost(run, best, asked[0], measured, memory),
+        cost=cost_sentence(run, best, asked[0], measured, memory) if best else "",
+        costs=costs(order, asked[0], measured, memory),
         confidence=confidence(run, best),
         confidence_level="" if verdict == "not-judged" else confidence_level(run),
         not_covered=not_covered(run, best, asked[0], purpose),
@@ -181,46 +182,3 @@ def _objection(each: Assessment) -> str:
         else "a failing test was not run with this setting:"
     )
     return f"{why} {quoted(each.unproven, 1)[0]}"
-
-
-def _cost(
-    run: Evidence, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
-) -> str:
-    if best is None:
-        return ""
-    own = best.setting.name
-    where = " (measured on the CPU that simulates the GPU)" if run.results.simulated else ""
-    problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
-    rivals = [
-        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)
-        for verdict, name in _rivals(run, best, measured.seconds)
-    ]
-    times = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
-    level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
-    if level:
-        times.append(f"same as {' and '.join(level)} (difference within noise)")
-    time = f"time{problems}: {', '.join(times)}{where}" if times else ""
-    noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
-    if noise > TOO_NOISY:
-        time, times = too_noisy(noise), []
-    if own not in measured.seconds:
-        time = "speed was not measured"
-    peaks = [
-        f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(run, best, memory)
-    ]
-    peak = f"peak memory: {', '.join(peaks)}{'' if times else where}" if peaks else ""
-    return "; ".join(filter(None, [best.setting.cost, time, peak]))
-
-
-def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
-
-    The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
-    their time or memory.
-    """
-    least: dict[str, str] = {}
-    for setting in run.settings:
-        if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
-            rival = least.get(setting.verdict, setting.name)
-            least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
-    return list(least.items()) if best.setting.name in found else []

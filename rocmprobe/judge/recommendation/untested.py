@@ -115,8 +115,6 @@ def not_judged(run: Evidence, untested: tuple[Setting, ...]) -> str:
     ran = [each for each in run.on_device if each.learned]
     passed = len(ran) - len(failed(ran))
     counted = f"{passed} of {len(ran)} passed" if ran else "No check could run"
-    if run.results.partial:
-        return f"{counted}. The run was stopped before convolution was tested."
     return f"{counted}; convolution was not tested."
 
 
@@ -124,9 +122,6 @@ def _left_out(run: Evidence, untested: tuple[Setting, ...]) -> str:
     ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
-    if run.results.partial:
-        # Name only the first way, which is the most likely to work.
-        return f" The run was stopped before {ways[0]} {_was(ways[:1])} tested."
     return f" {joined(ways)[0].upper()}{joined(ways)[1:]} {_was(ways)} not tested."
 
 

@@ -12,9 +12,10 @@ from rocmprobe.knowledge.gpus import target
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import LIBRARIES
 from rocmprobe.model.baseline import observed_state
+from rocmprobe.model.cards import gpu_name, poses
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, Outcome, Results, Setting
-from rocmprobe.report import identity, text
+from rocmprobe.report import identity
 from rocmprobe.report.escape import code, fence, joined, lines, table, words
 from rocmprobe.report.issue.failure import (
     Failure,
@@ -25,6 +26,7 @@ from rocmprobe.report.issue.failure import (
 )
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.terminal.markdown import environment
+from rocmprobe.text import readable as text
 
 #: Largest number of characters of the text. GitHub accepts 65 536, and users add their own text.
 LIMIT = 60_000
@@ -270,8 +272,8 @@ def gpu_line(machine: Machine) -> str:
 
 def _described(gpu: Gpu) -> str:
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
-    isa = f"{native} posing as {effective}" if identity.poses(native, effective) else text.show(native)
-    return f"{identity.show_gpu_name(gpu)} ({isa})"
+    isa = f"{native} posing as {effective}" if poses(native, effective) else text.show(native)
+    return f"{gpu_name(gpu)} ({isa})"
 
 
 def _support(isa: str) -> str:

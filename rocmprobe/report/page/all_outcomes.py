@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
-from rocmprobe.model.results import Results
-from rocmprobe.report import text
+from rocmprobe.judge.failures import counts_sentence
+from rocmprobe.judge.summary import Summary
 from rocmprobe.report.identity import run_seconds
 from rocmprobe.report.junit import Reported, reported
 from rocmprobe.report.page.layout import Fit
+from rocmprobe.text import readable as text
 
-#: pytest's results in the order of the rows: colour tone, word in a row, and plural for the count.
+#: pytest's results in the order of the rows, with colour tone and word.
 _RESULTS = {
-    "error": ("bad", "Error", "Errors"),
-    "failed": ("bad", "Failed", "Failed"),
-    "xfailed": ("slow", "XFailed", "Expected failures"),
-    "xpassed": ("bad", "XPassed", "Unexpected passes"),
-    "skipped": ("slow", "Skipped", "Skipped"),
-    "passed": ("good", "Passed", "Passed"),
+    "error": ("bad", "Error"),
+    "failed": ("bad", "Failed"),
+    "xfailed": ("slow", "XFailed"),
+    "xpassed": ("bad", "XPassed"),
+    "skipped": ("slow", "Skipped"),
+    "passed": ("good", "Passed"),
 }
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result of pytest (e.g. "passed"), and the number of outcomes with this result."""
+    """A result of pytest (e.g. "passed") that occurs, and the number of outcomes in words."""
 
     tone: str
     word: str
     count: str
-    occurs: bool
 
 
 @dataclass(frozen=True)
@@ -46,18 +45,15 @@ class AllOutcomes:
     rows: tuple[Row, ...]
 
 
-def all_outcomes(results: Results, fit: Fit) -> AllOutcomes:
+def all_outcomes(summary: Summary, fit: Fit) -> AllOutcomes:
     """Return one row for each outcome, sorted by result."""
-    cases = reported(results)
-    counts = Counter(case.outcome for case in cases)
-    found = {
-        name: Result(tone, word, f"{counts[name]} {words}", counts[name] > 0)
-        for name, (tone, word, words) in _RESULTS.items()
-    }
+    results, cases = summary.results, reported(summary.results)
+    sentences = {count.result: count.sentence for count in summary.counts}
+    found = {name: Result(*words, sentences[name]) for name, words in _RESULTS.items() if name in sentences}
     order = tuple(_RESULTS)
     shown = sorted(cases[: fit.rows], key=lambda case: order.index(case.outcome))
     return AllOutcomes(
-        f"{text.count(len(cases), 'outcome')}, run took {text.seconds(run_seconds(results))}.",
+        f"{counts_sentence(summary.counts)}; the run took {text.seconds(run_seconds(results))}.",
         tuple(found.values()),
         tuple(Row(found[case.outcome], case, text.seconds(case.seconds)) for case in shown),
     )

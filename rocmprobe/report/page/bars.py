@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocmprobe.report import text
+from rocmprobe.text import readable as text
 
 #: Length of the longest bar, in per cent of the width for bars.
 LONGEST = 100.0

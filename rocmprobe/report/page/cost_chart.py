@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.recommendation.costs import Costs, SettingCost, costs
-from rocmprobe.model.results import Results
+from rocmprobe.model.results import Costs, SettingCost
 from rocmprobe.report.page.bars import LONGEST, Bar
 
 
@@ -25,20 +24,15 @@ class CostChart:
     caption: str
     rows: tuple[ChartRow, ...]
     busy: bool
-    why: str
 
 
-def cost_chart(results: Results) -> Optional[CostChart]:
-    """Return the chart, or None if fewer than two settings are correct and measured."""
-    found = costs(results)
-    if found is None:
-        return None
-    where = ", on the CPU that simulates the GPU" if results.simulated else ""
+def cost_chart(found: Costs, simulated: bool) -> CostChart:
+    where = ", on the CPU that simulates the GPU" if simulated else ""
     caption = f"{found.dtype}: relative to {found.reference} (1.00x), shorter is better{where}."
     longest_time = max([row.high or 0.0 for row in found.rows] or [1.0]) or 1.0
     longest_peak = max([row.memory or 0.0 for row in found.rows] or [1.0]) or 1.0
     rows = tuple(_row(row, found, longest_time, longest_peak) for row in found.rows)
-    return CostChart(caption, rows, found.busy, found.why)
+    return CostChart(caption, rows, found.busy)
 
 
 def _row(row: SettingCost, found: Costs, longest_time: float, longest_peak: float) -> ChartRow:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.judge.failures import Failures, by_reason, reason
+from rocmprobe.judge.summary import Summary
 from rocmprobe.model.results import (
     BadInput,
     Outcome,
@@ -16,10 +18,10 @@ from rocmprobe.model.results import (
     Trial,
 )
 from rocmprobe.model.states import State
-from rocmprobe.report import text
+from rocmprobe.report.anchors import anchors, took
 from rocmprobe.report.page.layout import Fit, fit_lines
 from rocmprobe.report.repro.script import reproduction
-from rocmprobe.report.states import reason
+from rocmprobe.text import readable as text
 
 _LOG_LINES = 80
 _SCRIPTS = 20
@@ -89,66 +91,41 @@ class Log:
     lines: tuple[str, ...]
 
 
-def anchor(position: int) -> str:
-    """Return the HTML anchor for the outcome at ``position``."""
-    # Do not use the outcome's id, which comes from a file and can be any text.
-    return f"o{position}"
-
-
-def anchors(results: Results) -> dict[int, str]:
-    """Return the HTML anchor of each outcome. The keys are ``id(outcome)``."""
-    return {id(outcome): anchor(position) for position, outcome in enumerate(results.outcomes)}
-
-
-def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
+def groups(summary: Summary, fit: Fit) -> tuple[Group, ...]:
     """Return the outcomes in groups, failures first."""
-    by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
-    for position, outcome in enumerate(results.outcomes):
-        by_heading[outcome.meaning.heading].append((position, outcome))
+    results = summary.results
+    by_heading: dict[str, list[Outcome]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
+    for outcome in results.outcomes:
+        by_heading[outcome.meaning.heading].append(outcome)
     entries = _Entries(results, fit)
     found = []
     for heading, members in by_heading.items():
-        detailed = heading in _DETAILED
-        shown = members[: fit.entries if detailed else fit.rows]
-        bundles = _failures(results, shown, entries) if detailed else _checks(results, shown)
+        if heading in _DETAILED:
+            alike = [each for each in summary.failures if each.state.heading == heading] or by_reason(members)
+            bundles = _failures(results, alike, entries, fit.entries)
+        else:
+            bundles = _checks(results, members[: fit.rows], entries.anchors)
         found.append(Group(heading, len(members), bundles))
     return tuple(group for group in found if group.count)
 
 
-_Members = Sequence[tuple[int, Outcome]]
+def _failures(
+    results: Results, failures: Iterable[Failures], entries: _Entries, room: int
+) -> tuple[Bundle, ...]:
+    """Return the failures by reason, with at most ``room`` entries."""
+    bundles = []
+    for number, alike in enumerate(failures):
+        shown = alike.outcomes[:room]
+        room -= len(shown)
+        if shown:
+            made = tuple(map(entries.entry, shown))
+            script = _script(results, shown) if number < _SCRIPTS else ""
+            bundles.append(Bundle(alike.heading, len(alike.outcomes), entries=made, script=script))
+    return tuple(bundles)
 
 
-def _bundled(members: _Members, key: Callable[[Outcome], str]) -> Mapping[str, _Members]:
-    bundles: dict[str, list[tuple[int, Outcome]]] = defaultdict(list)
-    for position, outcome in members:
-        bundles[key(outcome)].append((position, outcome))
-    return bundles
-
-
-def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[Bundle, ...]:
-    bundles = _bundled(members, _why)
-    return tuple(
-        Bundle(
-            heading,
-            len(alike),
-            entries=tuple(entries.entry(position, outcome) for position, outcome in alike),
-            script=_script(results, alike) if number < _SCRIPTS else "",
-        )
-        for number, (heading, alike) in enumerate(bundles.items())
-    )
-
-
-def _why(outcome: Outcome) -> str:
-    """Return state, failure and the first words of the reason."""
-    first = text.one_line(reason(outcome), 100)
-    if outcome.state == "wrong":
-        # Do not use the message. Its numbers differ between problems that belong in one bundle.
-        first = "the numbers are wrong"
-    return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.failure, first))))
-
-
-def _script(results: Results, members: _Members) -> str:
-    for _, outcome in members[:3]:
+def _script(results: Results, outcomes: Sequence[Outcome]) -> str:
+    for outcome in outcomes[:3]:
         try:
             return reproduction(results, outcome.id)
         except BadInput:
@@ -156,16 +133,15 @@ def _script(results: Results, members: _Members) -> str:
     return ""
 
 
-def _checks(results: Results, members: _Members) -> tuple[Bundle, ...]:
+def _checks(results: Results, outcomes: Iterable[Outcome], anchors: Mapping[int, str]) -> tuple[Bundle, ...]:
     several = len({outcome.device for outcome in results.outcomes}) > 1
-    bundles = _bundled(members, lambda outcome: outcome.check)
-    return tuple(
-        Bundle(check, len(alike), rows=tuple(_row(position, outcome, several) for position, outcome in alike))
-        for check, alike in bundles.items()
-    )
+    by_check: dict[str, list[Row]] = defaultdict(list)
+    for outcome in outcomes:
+        by_check[outcome.check].append(_row(anchors[id(outcome)], outcome, several))
+    return tuple(Bundle(check, len(rows), rows=tuple(rows)) for check, rows in by_check.items())
 
 
-def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
+def _row(anchor: str, outcome: Outcome, several_devices: bool) -> Row:
     parts = (
         outcome.problem or outcome.dtype, outcome.direction, outcome.device if several_devices else "",
     )  # fmt: skip
@@ -176,14 +152,9 @@ def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
     if outcome.state == "slow":
         note = text.one_line(reason(outcome), 120) or note
     return Row(
-        anchor(position), outcome.meaning, outcome.setting, " ".join(filter(None, parts)),
+        anchor, outcome.meaning, outcome.setting, " ".join(filter(None, parts)),
         arch(outcome), text.seconds(seconds) if learned and seconds else "", note,
     )  # fmt: skip
-
-
-def took(outcome: Outcome) -> float:
-    """Return the total seconds of all attempts."""
-    return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
 def share_of_limit(outcome: Outcome, name: str) -> Optional[float]:
@@ -211,11 +182,12 @@ class _Entries:
         alike = enumerate(_alike(results.trials).values())
         self._logs = {trial.id: _log(number) for number, same in alike for trial in same}
         self._several = len({outcome.device for outcome in results.outcomes}) > 1
+        self.anchors = anchors(results)
         self._shown_in: dict[tuple[str, ...], str] = {}
 
-    def entry(self, position: int, outcome: Outcome) -> Entry:
+    def entry(self, outcome: Outcome) -> Entry:
         setting, trial = self._settings.get(outcome.setting), self._trials.get(outcome.trial)
-        own = anchor(position)
+        own = self.anchors[id(outcome)]
         lines = tuple(fit_lines(list(outcome.evidence), self._fit))
         first = self._shown_in.setdefault(lines, own) if lines else own
         return Entry(

@@ -12,24 +12,27 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rocmprobe.model.results import Results
+from rocmprobe.judge.summary import Summary
+from rocmprobe.model.problems import problem_words
 from rocmprobe.model.results_file import to_json
-from rocmprobe.report import text
 from rocmprobe.report.issue.failure import failures
 from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.page import view
-from rocmprobe.report.page.layout import CAP, FITS, Fit, clipped
+from rocmprobe.report.page.layout import CAP, FITS, Fit
+from rocmprobe.report.page.validation import VIEWS
+from rocmprobe.report.symbols import SEVERITY_SYMBOLS
 from rocmprobe.report.templates import asset, content_security_policy, environment, style_sheet
 from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.text import readable as text
 
 _PACKAGE = "rocmprobe.report.page"
 #: Indentation before an HTML element, which is removed. Lines of text, script or style do not begin with "<".
 _INDENT = re.compile(r"\n\s+(?=<)")
 
 
-def page(results: Results) -> str:
+def page(summary: Summary) -> str:
     """Return the HTML page of a run, shortened to at most ``CAP`` bytes."""
-    script, texts, packed = asset(_PACKAGE, "page.js"), _issue_texts(results), _pack(to_json(results))
+    script, texts, packed = asset(_PACKAGE, "page.js"), _issue_texts(summary), _pack(to_json(summary.results))
     files = {
         "policy": content_security_policy([script]),
         "script": Markup(script),  # noqa: S704 - files of ours
@@ -39,7 +42,11 @@ def page(results: Results) -> str:
     for fit in FITS:
         made = _templates(fit).get_template("page.html.jinja").render(
             **files,
-            **view.build(results, fit),
+            summary=summary,
+            page=view.build(summary, fit),
+            in_words=problem_words,
+            severity_symbols=SEVERITY_SYMBOLS,
+            validation_views=VIEWS.values(),
             packed=packed if len(packed) <= fit.data else None,
             texts=texts,
             packed_texts=_pack(texts),
@@ -59,13 +66,13 @@ def _shown(value: Any, fit: Fit) -> Any:
     """Return ``value`` as plain text within the limits of ``fit``. Markup is not shortened."""
     if value is None:
         return ""
-    plain = text.plain(value)
-    return plain if isinstance(value, Markup) else clipped(plain, fit.value)
+    plain = text.plain(str(value))
+    return Markup(plain) if isinstance(value, Markup) else text.clipped(plain, fit.value)  # noqa: S704
 
 
-def _issue_texts(results: Results) -> dict[str, str]:
-    issue = {"Issue text": issue_text(results)} if failures(results) else {}
-    return {**issue, "Markdown": markdown(results)}
+def _issue_texts(summary: Summary) -> dict[str, str]:
+    issue = {"Issue text": issue_text(summary.results)} if failures(summary.results) else {}
+    return {**issue, "Markdown": markdown(summary)}
 
 
 def _pack(data: Any) -> Markup:

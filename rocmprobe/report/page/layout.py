@@ -1,46 +1,10 @@
-"""Parts that several sections use: tables of values, and limits for the size of the page."""
+"""Limits for the size of the page."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from rocmprobe.report import text
-from rocmprobe.report.states import VERDICT_WORDS
-
-
-@dataclass(frozen=True)
-class Table:
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
-    """Return a table of ``rows``, which can have any keys."""
-    names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
-    names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
-    body = tuple(tuple(_cell(name, row.get(name)) for name in names) for row in rows)
-    return Table(tuple(name.replace("_", " ") for name in names), body)
-
-
-def with_device(name: str, device: str, devices: Collection[str]) -> str:
-    """Return ``name``, followed by the device if there are several ``devices``."""
-    return f"{name} ({device})" if len(devices) > 1 else name
-
-
-def _cell(name: str, value: Any) -> str:
-    if value in (None, ""):
-        return ""
-    if name == "verdict":
-        return VERDICT_WORDS.get(str(value), str(value))
-    amount = text.numeric(value)
-    if amount is not None and name.endswith("seconds"):
-        return text.seconds(amount)
-    if amount is not None and name.endswith("bytes"):
-        return text.bytes_(amount)
-    return text.show(value)
-
+from rocmprobe.text.readable import clipped
 
 #: Largest size of a page in bytes. Issue trackers accept attachments of up to 25 MB.
 CAP = 20_000_000
@@ -99,10 +63,3 @@ def fit_lines(lines: list[str], fit: Fit) -> list[str]:
         left_out = f"[{len(lines) - fit.lines} lines left out]"
         lines = [*lines[:head], left_out, *lines[-tail:]]
     return [clipped(line, fit.width) for line in lines]
-
-
-def clipped(text: str, limit: int) -> str:
-    """Return the first ``limit`` characters of ``text``, followed by the number of cut characters."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]} … [{len(text) - limit} characters left out]"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.model.results import Outcome, Results
-from rocmprobe.report import text
 from rocmprobe.report.page.bars import Chart, chart
-from rocmprobe.report.page.layout import Table, with_device
+from rocmprobe.report.tables import Table, with_device
+from rocmprobe.text import readable as text
 
 _MOST_CHARTS, _MOST_BARS = 4, 16
 _HEADER = ("setting", "peak", "kept for backward")

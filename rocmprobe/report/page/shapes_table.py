@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.judge.failures import worst
 from rocmprobe.judge.times import by_given_problem, computed_seconds, shapes_of, timed_problems
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results
 from rocmprobe.model.shapes import Shapes
-from rocmprobe.report import text
-from rocmprobe.report.page.layout import Table
-from rocmprobe.report.states import worst
+from rocmprobe.report.tables import Table
+from rocmprobe.text import readable as text
 
 
 @dataclass(frozen=True)

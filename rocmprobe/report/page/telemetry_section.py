@@ -9,9 +9,9 @@ from typing import Optional
 from rocmprobe.judge.findings.alarms import FINDINGS
 from rocmprobe.model.results import Finding, Results
 from rocmprobe.model.telemetry import QUANTITIES, DeviceTelemetry, Quantity
-from rocmprobe.report import text
-from rocmprobe.report.page.layout import Table
-from rocmprobe.report.states import SEVERITY_SYMBOLS
+from rocmprobe.report.symbols import SEVERITY_SYMBOLS
+from rocmprobe.report.tables import Table
+from rocmprobe.text import readable as text
 
 _HEADER = ("quantity", "least", "median", "most", "limit")
 

@@ -14,10 +14,10 @@ from rocmprobe.judge.times import by_given_problem
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
 from rocmprobe.model.telemetry import CONDITIONS
-from rocmprobe.report import text
+from rocmprobe.report.codes import short_codes
 from rocmprobe.report.page.bars import LONGEST, Bar
-from rocmprobe.report.page.codes import short_codes
-from rocmprobe.report.page.layout import Table, with_device
+from rocmprobe.report.tables import Table, with_device
+from rocmprobe.text import readable as text
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
 #: Passes with bars, and the title of their bar panel. Other passes are only in the tables.

@@ -12,9 +12,10 @@ from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.model.problems import problem_words
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import State
-from rocmprobe.report import text
+from rocmprobe.report.anchors import anchor
 from rocmprobe.report.page.bars import Chart, chart
-from rocmprobe.report.page.evidence import anchor, share_of_limit
+from rocmprobe.report.page.evidence import share_of_limit
+from rocmprobe.text import readable as text
 
 #: Column headings of the measures that are shown without a limit.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}

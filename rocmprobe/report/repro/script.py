@@ -25,8 +25,8 @@ from rocmprobe.knowledge.variables import find
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome, Results, Setting
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
-from rocmprobe.report.text import one_line
 from rocmprobe.simulate.machines import torch_version
+from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import census
 from rocmprobe.torch_flags import FLAGS, statement
 

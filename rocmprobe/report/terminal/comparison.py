@@ -14,8 +14,9 @@ from rich.text import Text
 from rocmprobe.judge.comparison import Comparison, MeasuredChange
 from rocmprobe.model.changes import MISSING, NEW
 from rocmprobe.model.states import STATES
-from rocmprobe.report import escape, text
+from rocmprobe.report import escape
 from rocmprobe.report.identity import CHANGE_WORDS
+from rocmprobe.text import readable as text
 from rocmprobe.text.console import Console
 
 #: Largest number of changed states that are shown. The JSON has all.

@@ -12,8 +12,8 @@ from rich.text import Text
 from rocmprobe.explain.explain import Explanation, RankedCause
 from rocmprobe.explain.log_facts import known
 from rocmprobe.knowledge.causes import causes
-from rocmprobe.report import text
 from rocmprobe.report.terminal.lines import print_paragraph
+from rocmprobe.text import readable as text
 
 #: Words for a score, each with the smallest score for which the word is used. On the labelled reports with
 #: which the rules were written, the first cause is correct in 30 of 30 explanations with a score of at least

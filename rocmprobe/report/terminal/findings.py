@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from rocmprobe.model.results import Finding
-from rocmprobe.report import text
-from rocmprobe.report.states import SEVERITY_SYMBOLS
+from rocmprobe.report.symbols import SEVERITY_SYMBOLS
 from rocmprobe.report.terminal.lines import print_paragraph
+from rocmprobe.text import readable as text
 
 SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 

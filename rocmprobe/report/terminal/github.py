@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe.judge.summary import Summary
 from rocmprobe.model.changes import REGRESSION
-from rocmprobe.model.results import Results
-from rocmprobe.report import text
 from rocmprobe.report.escape import joined
 from rocmprobe.report.terminal.markdown import against, counts, left_out, title, verdict
+from rocmprobe.text import readable as text
 
 #: Largest number of characters of a summary. GitHub allows 1 MiB for all programs of a step together.
 LIMIT = 60_000
@@ -20,24 +20,27 @@ _MESSAGE = 1_000
 _TITLE = 200
 
 
-def summary(results: Results) -> str:
+def job_summary(summary: Summary) -> str:
     """Return verdict, advice, titles of findings and changes as Markdown of at most ``LIMIT`` characters."""
-    return joined(_summary(results), LIMIT)
+    return joined(_blocks(summary), LIMIT)
 
 
-def _summary(results: Results) -> Iterator[str]:
-    yield from verdict(results)
-    yield "\n".join(f"- {title(found)}" for found in results.findings[:_FINDINGS])
-    yield left_out(len(results.findings) - _FINDINGS, "finding")
-    yield from against(results, most=20)
-    yield counts(results)
+def _blocks(summary: Summary) -> Iterator[str]:
+    yield from verdict(summary)
+    yield "\n".join(f"- {title(found)}" for found in summary.findings[:_FINDINGS])
+    yield left_out(len(summary.findings) - _FINDINGS, "finding")
+    yield from against(summary.results, most=20)
+    yield counts(summary)
 
 
-def workflow_commands(results: Results) -> list[str]:
-    """Return a workflow command for each regression and finding, at most ``MOST`` of each kind."""
+def workflow_commands(summary: Summary) -> list[str]:
+    """Return a workflow command for each regression, each finding and a partial run.
+
+    Return at most ``MOST`` commands of each kind.
+    """
     commands: list[str] = []
     for kind in ("error", "warning", "notice"):
-        mine = [each for each in _annotations(results) if each[0] == kind]
+        mine = [each for each in _annotations(summary) if each[0] == kind]
         if len(mine) > MOST:
             more = text.count(len(mine) - MOST + 1, "finding")
             mine = [*mine[: MOST - 1], (kind, "rocmprobe", f"{more} more of this kind, see the summary")]
@@ -45,11 +48,15 @@ def workflow_commands(results: Results) -> list[str]:
     return commands
 
 
-def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
+def _annotations(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    results = summary.results
     simulated = "SIMULATED: " if results.simulated else ""
     for change in results.changes.of(REGRESSION) if results.changes else ():
         yield "error", f"{simulated}Regression", f"{change.id}: was {change.before}, is {change.after}"
-    for found in results.findings:
+    for notice in summary.notices:
+        if notice.kind == "partial":
+            yield "warning", f"{simulated}{notice.title}", notice.body
+    for found in summary.findings:
         yield (
             _KINDS[found.severity],
             f"{simulated}{found.cause} ({found.layer})",

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rocmprobe.knowledge.variables import DEFAULT, EFFECTIVE
+from rocmprobe.model.cards import gpu_name, poses
 from rocmprobe.model.results import Fact, Finding, Gpu, Machine
 from rocmprobe.model.telemetry import QUANTITIES
-from rocmprobe.report import text
-from rocmprobe.report.identity import poses, show_gpu_name
 from rocmprobe.report.terminal.findings import print_findings, styled
+from rocmprobe.text import readable as text
 
 #: Facts that maintainers request most often, in the order of printing. Other facts are only in the JSON.
 _SOFTWARE = (
@@ -81,7 +81,7 @@ def _alike(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
 def _print_gpus(alike: list[Gpu], console: Console) -> None:
     gpu, several = alike[0], f"{len(alike)} x " if len(alike) > 1 else ""
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
-    name = f"{several}{show_gpu_name(gpu)}"
+    name = f"{several}{gpu_name(gpu)}"
     heading = styled((name, "bold"), ("  ", ""), (text.show(native), "green"))
     if poses(native, effective):
         heading.append(" -> ", "dim")

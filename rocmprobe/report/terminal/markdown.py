@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Optional
 
-from rocmprobe.judge.findings.sweep import summary
-from rocmprobe.model.results import Configuration, Finding, Results
-from rocmprobe.model.states import STATES, State
-from rocmprobe.report import text
+from rocmprobe.judge.failures import counts_sentence
+from rocmprobe.judge.recommendation.blocks import Block
+from rocmprobe.judge.summary import Summary
+from rocmprobe.model.results import Finding, Results
+from rocmprobe.model.states import State
+from rocmprobe.report import ladder, matrix, tables
+from rocmprobe.report.changing_sizes import changing_sizes
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
-from rocmprobe.report.identity import (
-    card,
-    changes_sentence,
-    changes_table,
-    identity,
-    tested_machines_sentence,
-)
-from rocmprobe.report.page import first_calls, layout, matrix, view
-from rocmprobe.report.page.banners import banners as page_banners
-from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
+from rocmprobe.report.identity import changes_sentence, changes_table, identity
+from rocmprobe.report.symbols import SEVERITY_SYMBOLS
+from rocmprobe.text import readable as text
 
 #: Largest number of characters of the Markdown: a tenth of GitHub's limit for the summary of a step.
 LIMIT = 100_000
@@ -30,68 +25,52 @@ _COLUMNS = 40
 _ROWS = 100
 
 
-def markdown(results: Results) -> str:
+def markdown(summary: Summary) -> str:
     """Return the run's judgement as Markdown of at most ``LIMIT`` characters."""
-    return joined(_blocks(results), LIMIT)
+    return joined(_blocks(summary), LIMIT)
 
 
-def _blocks(results: Results) -> Iterator[str]:
-    yield from verdict(results)
-    if results.findings:
+def _blocks(summary: Summary) -> Iterator[str]:
+    results = summary.results
+    yield from verdict(summary)
+    if summary.findings:
         yield "## Findings"
-        for found in results.findings[:_FINDINGS]:
+        for found in summary.findings[:_FINDINGS]:
             yield from _finding(found)
-        yield left_out(len(results.findings) - _FINDINGS, "finding")
+        yield left_out(len(summary.findings) - _FINDINGS, "finding")
     yield from against(results)
     yield "## Outcomes"
-    yield counts(results)
-    for name in view.device_names(results):
-        yield from _device(view.device(results, name))
+    yield counts(summary)
+    for name in ladder.device_names(results):
+        yield from _device(ladder.device(results, name))
     yield from _sizes(results)
     yield from _recommended(results)
-    yield from _not_covered(results)
+    yield from _not_tested(summary)
     yield "## Environment"
     yield from environment(results)
 
 
-def verdict(results: Results) -> Iterator[str]:
+def verdict(summary: Summary) -> Iterator[str]:
     """Yield the beginning of the report: title, warnings, verdict, configuration, cost and confidence."""
-    recommendation = results.recommendation
-    word = verdict_word(results)
-    yield f"# rocmprobe: {word} · {words(card(results.machine), 120)}"
-    yield from banners(results)
-    yield f"**{word}.** {words(view.sentence(results), 1000)}"
-    if recommendation is None:
-        return
-    yield from configuration(recommendation.configuration)
-    yield from fenced(view.other_blocks(results))
-    rows = (
-        ("Cost", recommendation.cost),
-        ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
-        ("Tried on", tested_machines_sentence(results)),
-    )
+    yield f"# rocmprobe: {summary.word} · {words(summary.card, 120)}"
+    for notice in summary.notices:
+        yield f"> **{notice.title}:** {words(notice.body, 1000)}"
+    yield f"**{summary.word}.** {words(summary.reason, 1000)}"
+    yield from _fenced(summary.to_copy.all_blocks)
+    yield "\n".join(f"- {words(note, 1000)}" for note in summary.to_copy.notes[:20])
+    for other in summary.others:
+        yield from _fenced(other.all_blocks)
+    rows = (("Cost", summary.cost), ("Confidence", summary.confidence), ("Tried on", summary.tried_on))
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
-    if recommendation.verify:
-        yield f"Test it again:\n\n{fence(recommendation.verify, 'sh', 1000)}"
+    if summary.verify:
+        yield f"Test it again:\n\n{fence(summary.verify, 'sh', 1000)}"
     yield "\n".join(
         f"- **Also:** {words(row.get('title', ''))}. {words(row.get('text', ''), 1000)}"
-        for row in recommendation.advice[:10]
+        for row in summary.advice[:10]
     )
 
 
-def banners(results: Results) -> Iterator[str]:
-    """Yield each warning as a Markdown quotation."""
-    for banner in page_banners(results):
-        yield f"> **{banner.title}:** {words(banner.body, 1000)}"
-
-
-def configuration(recommended: Configuration) -> Iterator[str]:
-    """Yield the recommended configuration as blocks to copy."""
-    yield from fenced(view.blocks(recommended))
-    yield "\n".join(f"- {words(layer, 1000)}" for layer in recommended.layers[:20])
-
-
-def fenced(blocks: Iterable[view.Block]) -> Iterator[str]:
+def _fenced(blocks: Iterable[Block]) -> Iterator[str]:
     """Yield blocks to copy, each after its label."""
     for block in blocks:
         yield f"{words(block.label)}:\n\n{fence(block.body, block.language)}"
@@ -127,14 +106,13 @@ def against(results: Results, most: int = 50) -> Iterator[str]:
         yield _table(tabled, most)
 
 
-def counts(results: Results) -> str:
-    """Return the number of outcomes in each state."""
-    found = Counter(outcome.state for outcome in results.outcomes)
-    states = [f"{look.symbol} {found[state]} {state}" for state, look in STATES.items() if found[state]]
-    return f"{text.count(len(results.outcomes), 'outcome')}: {', '.join(states) or 'none'}."
+def counts(summary: Summary) -> str:
+    """Return the number of cases by result."""
+    cases = sum(count.number for count in summary.counts)
+    return f"{text.count(cases, 'case')}: {counts_sentence(summary.counts)}."
 
 
-def _device(device: view.DeviceSection) -> Iterator[str]:
+def _device(device: ladder.DeviceSection) -> Iterator[str]:
     isa = f" ({words(device.isa, 60)})" if device.isa else ""
     yield f"### Device {code(device.name, 60)}{isa}"
     yield f"The ladder. {words(device.ladder.caption)}"
@@ -147,7 +125,7 @@ def _device(device: view.DeviceSection) -> Iterator[str]:
 
 
 def _sizes(results: Results) -> Iterator[str]:
-    found = first_calls.changing_sizes(results)
+    found = changing_sizes(results)
     if found:
         yield "## Changing sizes"
         yield words(found.caption, 1000)
@@ -182,45 +160,35 @@ def _cell(cell: Optional[matrix.Cell]) -> str:
 def _recommended(results: Results) -> Iterator[str]:
     if results.recommendation is None:
         return
-    by_device = view.device_rows(results.recommendation.devices)
+    by_device = tables.device_rows(results.recommendation.devices)
     if by_device.rows:
         yield "## For each device"
         yield _table(by_device)
-    per = view.per_rows(results.recommendation.per)
+    per = tables.per_rows(results.recommendation.per)
     if per.rows:
         yield "## For each dtype and purpose"
         yield _table(per)
-    alternatives = layout.table(results.recommendation.alternatives, ("setting", "verdict"))
+    alternatives = tables.table(results.recommendation.alternatives, ("setting", "verdict"))
     if alternatives.rows:
         yield "## Alternatives"
         yield _table(alternatives)
 
 
-def _table(tabled: layout.Table, most: int = _ROWS) -> str:
+def _table(tabled: tables.Table, most: int = _ROWS) -> str:
     header = [words(name, 60) for name in tabled.header[:_COLUMNS]]
     return table(header, ([words(cell, 200) for cell in row[:_COLUMNS]] for row in tabled.rows), most)
 
 
-def _not_covered(results: Results) -> Iterator[str]:
-    yield "## Not covered"
-    not_covered = list(results.recommendation.not_covered) if results.recommendation else []
-    items = [f"- {words(line)}" for line in (*_never_run(results), *not_covered)][:30]
+def _not_tested(summary: Summary) -> Iterator[str]:
+    yield "## Not tested"
+    items = [f"- {words(line)}" for line in summary.not_tested[:30]]
     items += [
-        f"- {text.count(amount, 'outcome')} {look.symbol} {look.name}: {words(why)}"
-        for look, why, amount in matrix.without_result(results)[:20]
+        f"- {text.count(row.number, 'case')} {row.state.symbol} {row.state.name}: {words(row.reason)}"
+        for row in summary.not_run[:20]
     ]
     yield "\n".join(items) or "Every test has a result."
-    sweep = summary(results)
-    if sweep:
-        yield f"Solvers alone: {words(sweep)}."
-
-
-def _never_run(results: Results) -> Iterator[str]:
-    """Yield a note if no AMD GPU was tested."""
-    if results.simulated:
-        yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
-    elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):
-        yield "any AMD GPU: this run did not test one"
+    if summary.solvers:
+        yield f"Solvers alone: {words(summary.solvers)}."
 
 
 def environment(results: Results) -> Iterator[str]:
@@ -229,9 +197,9 @@ def environment(results: Results) -> Iterator[str]:
     yield table(("", ""), ((label, words(value, 200)) for label, value in identity(results)))
     if machine.variables:
         yield "Variables that are set:"
-        rows = view.fact_rows(view.variable_facts(machine))
+        rows = tables.fact_rows(tables.variable_facts(machine))
         yield table(("variable", "value", "meaning"), map(_fact, rows), _ROWS)
-    facts = view.fact_rows(view.other_facts(machine))
+    facts = tables.fact_rows(tables.other_facts(machine))
     if facts:
         inner = table(("fact", "value", "source"), map(_fact, facts), _ROWS)
         yield folded(f"{text.count(len(facts), 'fact')}, each with its source", inner)

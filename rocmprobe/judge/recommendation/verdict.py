@@ -1,35 +1,133 @@
-"""Text of the recommendation."""
+"""Wording of the verdict: its word and tone, the headline, and the sentences of the recommendation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import (
+    AS_FOUND,
     TRAINING,
     Assessment,
     convolutions,
     failed,
     failed_convolutions,
+    library,
     owed_to_the_user,
 )
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.judge.findings.primitives import layer_outcomes
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import Setting
+from rocmprobe.model.results import Results, Setting
 from rocmprobe.text.plain_text import joined
 
+
+@dataclass(frozen=True)
+class Wording:
+    """Words for one verdict.
+
+    - ``tone``: colour tone in reports
+    - ``headline``: at most twelve words
+    - ``sentence``: result of the recommended setting, or "" if there is none
+    - ``nothing_to_copy``: sentence that replaces the blocks to copy if there are none
+    """
+
+    word: str
+    tone: str
+    headline: str
+    sentence: str = ""
+    nothing_to_copy: str = "Nothing needs to be set."
+
+
+WORDINGS: Mapping[str, Wording] = {
+    "native": Wording(
+        "Native", "good", "Convolution works in {library}. Change nothing.",
+        "Native convolution works: {library} gives correct results on all {dtype} problems tested.",
+    ),
+    "native-with-settings": Wording(
+        "Native, with settings", "good", "Convolution works in {library} with the setting below.",
+        "{library} gives correct results with {setting}.",
+    ),
+    "vendor-off": Wording(
+        "Vendor library off", "slow", "Switch {library} off. PyTorch's own kernels give correct results.",
+        "Switch {library} off: PyTorch's own kernels give correct results on all {dtype} problems tested.",
+    ),
+    "bypass": Wording(
+        "Bypass", "slow", "Use rocmprobe's bypass. Convolution in {library} fails or is slower.",
+        "Use rocmprobe's bypass: it gives correct results on all {dtype} problems tested.",
+    ),
+    "cpu": Wording(
+        "CPU", "slow", "Use the CPU. Nothing on the GPU gave correct results.",
+        "Use the CPU: only the CPU gave correct results on all {dtype} problems tested.",
+    ),
+    "none": Wording(
+        "No safe configuration", "bad", "No configuration gave correct results.",
+        "No safe configuration was found: ",
+        "There is nothing to copy: no setting passed its checks.",
+    ),
+    "not-judged": Wording(
+        "Not judged", "unlearned", "Too little was tested to recommend a configuration.",
+        nothing_to_copy="There is nothing to copy: too little was tested to recommend a setting.",
+    ),
+    "gpu-not-tested": Wording("GPU not tested", "slow", "The GPU was not tested."),
+    "": Wording(
+        "No recommendation", "fault", "No recommendation: the run ended too early.",
+        "The run ended before a recommendation could be made.",
+        "There is nothing to copy.",
+    ),
+}  # fmt: skip
 #: Maximum number of settings in a list of the settings under which convolution worked.
 _NAMED = 4
+
+
+def verdict_word(verdict: str, pytorch_layers: Iterable[str] = ()) -> str:
+    """Return ``verdict`` in words, including the layers that run in PyTorch's own kernels."""
+    others = [OPTIONS[option] for option in pytorch_layers if option in OPTIONS]
+    word = WORDINGS[verdict].word
+    return f"{word}, {' and '.join(others)} by PyTorch" if others else word
+
+
+def headline(results: Results) -> str:
+    """Return the verdict in at most twelve words, with a full stop."""
+    found = results.recommendation
+    if found is None:
+        return WORDINGS[""].headline
+    name, setting = library(results), results.setting(found.configuration.setting)
+    if setting and setting.pytorch_layers:
+        others = " and ".join(OPTIONS[option] for option in setting.pytorch_layers[:2] if option in OPTIONS)
+        many = "other layers" if len(setting.pytorch_layers) > 2 else others
+        return f"Convolution works in {name}. Use PyTorch's kernels for {many}."
+    if setting and setting.name == AS_FOUND:
+        return "Convolution works here, but only with your environment and databases."
+    if found.verdict == "gpu-not-tested" and without_torch(results):
+        return "The GPU was not tested with PyTorch. Install a torch for it."
+    to_set = found.configuration
+    if found.verdict == "native" and (to_set.env or to_set.unset or to_set.code or to_set.layers):
+        return f"Convolution works in {name}. Use the configuration below."
+    dtype = next(iter(found.per), "float32/").partition("/")[0]
+    if found.verdict == "bypass" and _native_fails(results, dtype):
+        return f"Use rocmprobe's bypass. Every {dtype} convolution in {name} failed."
+    return WORDINGS[found.verdict].headline.format(library=name)
+
+
+def _native_fails(results: Results, dtype: str) -> bool:
+    tried = [
+        outcome
+        for outcome in results.outcomes
+        if (outcome.check, outcome.setting, outcome.dtype) == ("convolution", "default", dtype)
+    ]
+    return bool(tried) and not any(outcome.works for outcome in tried)
 
 
 def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
     """Return sentences that say how to run convolutions of ``dtype``, and what fails by default."""
     name = run.library
     if best is None:
-        return f"No safe configuration was found: {_held(ranked, dtype)}{_why(run, ranked)}"
+        return f"{WORDINGS['none'].sentence}{_held(ranked, dtype)}{_why(run, ranked)}"
     if owed_to_the_user(best, ranked):
         return (
             f"Native convolution works here, but only with your own environment and databases. With them, "
@@ -50,18 +148,11 @@ def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment]
     faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
     as_it_comes = next(iter(native), None)
     fails = _fails(run, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
-    texts = {
-        "native": f"Native convolution works: {name} gives correct results on all {dtype} problems tested."
-        + _nothing_but(run, name),
-        "native-with-settings": _with_settings(name, best.setting),
-        "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} "
-        "problems tested.",
-        "bypass": f"Use rocmprobe's bypass: it gives correct results on all {dtype} problems tested.",
-        "cpu": f"Use the CPU: only the CPU gave correct results on all {dtype} problems tested.",
-    }
     if best.setting.pytorch_layers:
         return fails + _by_layer(run, best.setting, dtype) + faster
-    return fails + texts[best.setting.verdict] + faster
+    verdict = best.setting.verdict
+    words = WORDINGS[verdict].sentence.format(library=name, dtype=dtype, setting=_described(best.setting))
+    return fails + words + (_nothing_but(run, name) if verdict == "native" else "") + faster
 
 
 def _rests_on(run: Evidence) -> str:
@@ -139,11 +230,11 @@ def _nothing_but(run: Evidence, name: str) -> str:
     return f" Convolution needs no change, but {fail} in {name}: see the configuration."
 
 
-def _with_settings(name: str, setting: Setting) -> str:
+def _described(setting: Setting) -> str:
     if not (setting.derived and setting.env):
-        return f"{name} gives correct results with the setting “{setting.name}”."
+        return f"the setting “{setting.name}”"
     switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
-    return f"{name} gives correct results with its faulty solvers switched off: {switches}."
+    return f"its faulty solvers switched off: {switches}"
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:

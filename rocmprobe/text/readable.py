@@ -1,4 +1,4 @@
-"""Readable forms of text and numbers, and functions that make untrusted text harmless."""
+"""Readable forms of values: numbers with units, counts, dates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Optional
 
-from markupsafe import Markup
-
 from rocmprobe.text import plain_text
 
-one_line = plain_text.one_line
-
-
-def plain(text: str) -> str:
-    """Return ``text`` without control characters. If ``text`` is Markup, the result is Markup, too."""
-    cleaned = plain_text.plain(str(text))
-    return Markup(cleaned) if isinstance(text, Markup) else cleaned  # noqa: S704 - was Markup before
+one_line, plain = plain_text.one_line, plain_text.plain
 
 
 def show(value: Any) -> str:
@@ -99,3 +91,10 @@ def date(text: Optional[str]) -> str:
         return text or "unknown"
     zone = " UTC" if when.tzinfo is not None and not when.utcoffset() else when.strftime(" %z").rstrip()
     return when.strftime("%Y-%m-%d %H:%M") + zone
+
+
+def clipped(text: str, limit: int) -> str:
+    """Return the first ``limit`` characters of ``text``, followed by the number of cut characters."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]} … [{len(text) - limit} characters left out]"

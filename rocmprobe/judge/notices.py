@@ -1,4 +1,4 @@
-"""Warnings above the verdict."""
+"""Warnings that a reader must see before the verdict."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from rocmprobe.judge.findings.interrupted import resume
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import DEFAULT, find
+from rocmprobe.model.cards import gpu_name, poses
 from rocmprobe.model.results import Gpu, Machine, Results
-from rocmprobe.report import text
-from rocmprobe.report.identity import card, overridden, show_gpu_name
-from rocmprobe.report.page.layout import FITS, Fit
+from rocmprobe.text import readable as text
 
 #: Smallest GPU use by other programs that causes a warning: per cent of the GPU's time, and fraction of its
 #: memory. A desktop alone stays below these limits.
@@ -20,54 +19,51 @@ _NAMED = 8
 
 
 @dataclass(frozen=True)
-class Banner:
+class Notice:
     kind: str
     title: str
     body: str
 
 
-def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
+def notices(results: Results) -> tuple[Notice, ...]:
     """Return the warnings, the most severe first."""
-    return [
+    return (
         *_simulated(results), *_partial(results), *_noted(results), *_overridden(results.machine),
-        *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
-    ]  # fmt: skip
+        *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results),
+    )  # fmt: skip
 
 
-def _simulated(results: Results) -> Iterator[Banner]:
+def _simulated(results: Results) -> Iterator[Notice]:
     if results.simulated:
-        body = (
-            f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
-            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the CPU that simulates "
-            "the GPU."
-        )
-        yield Banner("simulated", "SIMULATED", body)
+        body = f"Machine {results.simulated}: nothing ran on a real GPU. Speeds are those of a CPU."
+        yield Notice("simulated", "SIMULATED", body)
 
 
-def _partial(results: Results) -> Iterator[Banner]:
+def _partial(results: Results) -> Iterator[Notice]:
     if results.partial or results.finished is None:
         body = (
             "The run stopped before it was done, so what follows is incomplete. "
             f"Continue it with `{resume(results)}`."
         )
-        yield Banner("partial", "Partial run", body)
+        yield Notice("partial", "Partial run", body)
 
 
-def _noted(results: Results) -> Iterator[Banner]:
+def _noted(results: Results) -> Iterator[Notice]:
     note = str(results.options.get("note") or "")
     if note:
-        yield Banner("note", "Note", note)
+        yield Notice("note", "Note", note)
 
 
-def _overridden(machine: Machine) -> Iterator[Banner]:
-    for native, effective in overridden(machine):
+def _overridden(machine: Machine) -> Iterator[Notice]:
+    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
+    for native, effective in (pair for pair in pairs if poses(*pair)):
         variable = machine.variables.get(OVERRIDE)
         by = f" ({OVERRIDE}={variable.value})" if variable else ""
         body = f"The GPU is {native}, but the ROCm runtime treats it as {effective}{by}."
-        yield Banner("override", "ISA override", body)
+        yield Notice("override", "ISA override", body)
 
 
-def _dirty(machine: Machine) -> Iterator[Banner]:
+def _dirty(machine: Machine) -> Iterator[Notice]:
     """Yield a warning for environment variables that change the behaviour of ROCm or PyTorch."""
     reach: list[str] = []
     dropped: list[str] = []
@@ -80,7 +76,7 @@ def _dirty(machine: Machine) -> Iterator[Banner]:
     if dropped:
         parts.append(f"Variables removed for all trials except those of “as-found”: {_names(dropped)}.")
     if parts:
-        yield Banner("dirty", "Environment", " ".join(parts))
+        yield Notice("dirty", "Environment", " ".join(parts))
 
 
 def _names(names: Sequence[str]) -> str:
@@ -88,7 +84,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
+def _busy(gpus: Sequence[Gpu]) -> Iterator[Notice]:
     for gpu in gpus:
         busy, used, whole = (
             text.numeric(fact.value) for fact in (gpu.busy_percent, gpu.vram_used_bytes, gpu.vram_bytes)
@@ -98,13 +94,13 @@ def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
             parts.append(f"{text.bytes_(used)} of {text.bytes_(whole)} VRAM in use")
         if parts:
             body = (
-                f"{show_gpu_name(gpu)} was in use by other programs when the run began: {', '.join(parts)}. "
+                f"{gpu_name(gpu)} was in use by other programs when the run began: {', '.join(parts)}. "
                 "Times and memory figures are less reliable."
             )
-            yield Banner("busy", "GPU busy", body)
+            yield Notice("busy", "GPU busy", body)
 
 
-def _probe_errors(results: Results) -> Iterator[Banner]:
+def _probe_errors(results: Results) -> Iterator[Notice]:
     broken = sum(outcome.state == "probe-error" for outcome in results.outcomes)
     if broken:
         verb = "says" if broken == 1 else "say"
@@ -112,9 +108,4 @@ def _probe_errors(results: Results) -> Iterator[Banner]:
             f"{text.count(broken, 'check')} failed because of an error in rocmprobe itself and {verb} "
             "nothing about the machine."
         )
-        yield Banner("probe", "Probe errors", body)
-
-
-def _shortened(fit: Fit) -> Iterator[Banner]:
-    if fit.left_out:
-        yield Banner("shortened", "Shortened", f"To stay below 20 MB this page leaves out {fit.left_out}.")
+        yield Notice("probe", "Probe errors", body)

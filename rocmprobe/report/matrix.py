@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.findings.sweep import of_sweep, solver_class, summary
+from rocmprobe.judge.failures import counts, counts_sentence, reason, worst
+from rocmprobe.judge.findings.sweep import of_sweep, solver_class
+from rocmprobe.judge.findings.sweep import summary as sweep_summary
 from rocmprobe.knowledge.solvers import solver_of
 from rocmprobe.model.results import DIRECTIONS, RUNGS, Outcome, Results
-from rocmprobe.model.states import STATES, State
-from rocmprobe.report import text
-from rocmprobe.report.page.codes import short_codes
-from rocmprobe.report.page.evidence import anchors
-from rocmprobe.report.states import reason, worst
+from rocmprobe.model.states import State
+from rocmprobe.report.anchors import anchors
+from rocmprobe.report.codes import short_codes
+from rocmprobe.text import readable as text
 
 _WORDY_COLUMNS = 7
 
@@ -120,28 +121,14 @@ def _matrix(
         for group, rows in groups.items()
     )
     codes = short_codes(columns)
+    questions, settings = text.count(len(groups), what), text.count(len(columns), "setting")
+    summary = f"{questions} under {settings}: {counts_sentence(counts(mine))}."
     named = tuple(Column(name, codes[name], reasons.get(name, "")) for name in columns)
-    return Matrix(named, tabled, _summary(mine, text.count(len(groups), what), len(columns)))
+    return Matrix(named, tabled, summary)
 
 
 def _direction_order(direction: str) -> int:
     return DIRECTIONS.index(direction) if direction in DIRECTIONS else len(DIRECTIONS)
-
-
-def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
-    counts = Counter(outcome.state for outcome in outcomes)
-    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    return f"{groups} under {text.count(columns, 'setting')}: {states}."
-
-
-def without_result(results: Results) -> list[tuple[State, str, int]]:
-    """Return state, reason and count of outcomes without a result, the most frequent reason first."""
-    counts = Counter(
-        (outcome.meaning, text.one_line(reason(outcome)) or outcome.meaning.meaning)
-        for outcome in results.outcomes
-        if outcome.meaning.tone == "unlearned"
-    )
-    return [(state, why, amount) for (state, why), amount in counts.most_common()]
 
 
 #: Kinds of results without information. A solver that has only such results gets no row.
@@ -190,7 +177,7 @@ def solver_matrix(results: Results) -> Optional[Sweep]:
             said = next(reason(outcome) for outcome in outcomes if solver_of(outcome) == name)
             silent.setdefault(text.one_line(said.replace(name, "it")), []).append(name)
     quiet = tuple((", ".join(each), why) for why, each in silent.items())
-    return Sweep(summary(results) or "No solver was run alone", questions, rows, quiet)
+    return Sweep(sweep_summary(results) or "No solver was run alone", questions, rows, quiet)
 
 
 def _solver_cells(
