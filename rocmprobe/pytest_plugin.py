@@ -368,12 +368,12 @@ def _ended_when_full(config: pytest.Config) -> Iterator[None]:
 
 def _write_first_answer(config: pytest.Config) -> None:
     """Write the first report and record its recommendation, for the progress output."""
-    from rocmprobe.report.write import write_report
+    from rocmprobe.report.write import write_first_report
 
     journal = config.stash[_JOURNAL]
     with _noted_when_full(config):
-        results = write_report(journal)
-        if results.recommendation:
+        results = write_first_report(journal)
+        if results.recommendation and results.recommendation.sentence != journal.state.answer:
             journal.append(Answer(results.recommendation.sentence))
 
 

@@ -264,7 +264,7 @@ class Ladder:
         return None
 
     def _cured(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Optional[Stack]:
-        for candidate in self._candidates(rung, stack, failing):
+        for candidate in self._candidates(rung, dtype, stack, failing):
             if self._holds(rung, dtype, candidate, failing):
                 return candidate
         return None
@@ -285,12 +285,12 @@ class Ladder:
                 return case
         return None
 
-    def _candidates(self, rung: Rung, stack: Stack, failing: Case) -> Iterator[Stack]:
+    def _candidates(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Iterator[Stack]:
         """Yield stacks that can cure the rung, the smallest change first."""
         switches = {name for pair in FAMILIES for name in pair}
         rows = [row for row in self._rows.values() if rung.name in row.cures and self._applies(row)]
         if rung.name == "conv":
-            yield from self._without_families(stack, failing)
+            yield from self._without_families(rung, dtype, stack, failing)
             # The cures below replace what was switched off in the library.
             stack = tuple(name for name in stack if name not in switches) or (DEFAULT,)
             rows = [row for row in rows if row.name not in switches]
@@ -298,33 +298,39 @@ class Ladder:
             if row.name not in stack and self._can_join(stack, row.name):
                 yield _joined(stack, row.name)
 
-    def _without_families(self, stack: Stack, failing: Case) -> Iterator[Stack]:
+    def _without_families(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Iterator[Stack]:
         """Yield stacks without the families of solvers that fail alone.
 
         A family alone ends in one trial, and only a guilty one can hang, so this needs fewer hangs than
         switching off one family after the other.
         """
         below = tuple(name for name in stack if name not in {off for _, off in FAMILIES}) or (DEFAULT,)
-        guilty, idle, working = [], [], 0
-        for only, off in FAMILIES:
-            if only not in self._rows or off not in self._rows or not self._can_join(below, only):
-                continue
-            outcome = self._outcome(failing, _joined(below, only))
-            working += outcome.works
-            if outcome.fails:
-                guilty.append(off)
-            elif not outcome.works:
-                idle.append(off)
-        if not working:
-            return
-        if guilty:
-            yield _joined(below, *guilty)
-        if idle:
-            # A family without a solver for this case alone can be the one that fails among others.
-            for off in idle:
-                yield _joined(below, *guilty, off)
-            if len(idle) > 1:
-                yield _joined(below, *guilty, *idle)
+        pairs = [
+            (only, off)
+            for only, off in FAMILIES
+            if {only, off} <= self._rows.keys() and self._can_join(below, only)
+        ]
+        guilty: dict[str, None] = {}
+        case: Optional[Case] = failing
+        while case is not None:
+            outcomes = {off: self._outcome(case, _joined(below, only)) for only, off in pairs}
+            if not any(outcome.works for outcome in outcomes.values()):
+                return
+            known = len(guilty)
+            guilty.update({off: None for off, outcome in outcomes.items() if outcome.fails})
+            if len(guilty) == known:
+                break
+            candidate = _joined(below, *guilty)
+            yield candidate
+            # The candidate fails, perhaps only with larger images. Then other families are guilty, too.
+            worse = self._first_failure(rung, dtype, candidate)
+            case = replace(worse, repeats=failing.repeats) if worse else None
+        # A family without a solver for the case alone can be the one that fails among others.
+        idle = [off for off, outcome in outcomes.items() if not outcome.works and off not in guilty]
+        for off in idle:
+            yield _joined(below, *guilty, off)
+        if len(idle) > 1:
+            yield _joined(below, *guilty, *idle)
 
     def _minimal(self, stack: Stack) -> Stack:
         """Leave out each member without which every case that failed still works, the last one first."""

@@ -59,7 +59,12 @@ def device_rows(devices: Mapping[str, DeviceAnswer]) -> Table:
             "GPU": f"{answer.gpu or ''}{', in the processor' if answer.in_processor else ''}".lstrip(", "),
             "verdict": answer.verdict,
             "setting": answer.setting,
-            "variables": " ".join(f"{variable}={value}" for variable, value in answer.env.items()),
+            "variables": " ".join(
+                [
+                    *(f"{variable}={value}" for variable, value in answer.env.items()),
+                    *(f"unset {variable}" for variable in answer.unset),
+                ]
+            ),
             "alone": answer.mask,
         }
         for name, answer in devices.items()

@@ -35,6 +35,14 @@ _FORMS: Mapping[str, Callable[[Summary], bytes]] = {
 TEXTS = ("md", "issue")
 
 
+def write_first_report(journal: RunJournal) -> Results:
+    """Write report.html while the run goes on. The page reloads itself."""
+    results = judged(journal)
+    page = html.page(summarize(results), live=True)
+    write_atomically(page.encode(), journal.path.parent / _NAMES["html"])
+    return results
+
+
 def write_report(journal: RunJournal) -> Results:
     """Write results.json, report.html and junit.xml for the run of ``journal`` into its folder.
 

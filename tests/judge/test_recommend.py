@@ -461,7 +461,7 @@ class TestConfiguration:
 
         # A clean environment that cures is said.
         results = run({"as-found/convolution/*": "error"}, wanted="all")
-        assert "With your own environment it fails" in recommend(results).sentence
+        assert "With your own environment convolution fails" in recommend(results).sentence
 
         # The configuration names clean databases where the users own fail.
         broken = run({"as-found/convolution/*": "error"}, wanted="all")

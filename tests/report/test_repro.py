@@ -19,7 +19,7 @@ from runs import Run, environment, machine_file, run
 from test_problems import any_problem
 from tiers import examples
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.checks.convolution import convolution
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model.numerics import TRANSFORMS
@@ -32,7 +32,9 @@ SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
 NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
 #: Checks with a script, except convolution.
 OTHER_CHECKS = tuple(
-    name for name, check in CHECKS.items() if check.script and check.function is not convolution
+    name
+    for name, check in CHECKS.items()
+    if check.script and check.function is not convolution and name not in CONVOLUTIONS
 )
 MAX_LINES = 70
 #: Runs scripts one after the other, under the faults of a machine if one is named, and tells of each what

@@ -41,7 +41,16 @@ def configuration(run: Evidence, findings: Sequence[Finding], best: Assessment) 
     """Return the configuration of ``best``, with the changes that layers other than convolution need."""
     besides = () if best.setting.device == "cpu" else additional_changes(findings)
     clean = (_CLEAN_DATABASES,) if needs_clean_databases(findings, best.setting) else ()
-    return replace(of_setting(run.results, best.setting), layers=(*clean, *_layers(run, best), *besides))
+    found = of_setting(run.results, best.setting)
+    if best.setting.unchanged and _own_environment_works(run):
+        found = replace(found, unset=())
+    return replace(found, layers=(*clean, *_layers(run, best), *besides))
+
+
+def _own_environment_works(run: Evidence) -> bool:
+    setting = run.results.setting(AS_FOUND)
+    purpose = run.results.purpose
+    return setting is not None and run.assess(setting, (run.dtypes or ("float32",))[0], purpose).right
 
 
 def of_setting(results: Results, setting: Setting) -> Configuration:

@@ -21,9 +21,11 @@ from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.judge.findings.primitives import layer_outcomes
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
+from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import Results, Setting
+from rocmprobe.model.results import NATIVE, Configuration, Results, Setting
 from rocmprobe.text.plain_text import joined
+from rocmprobe.torch_flags import statement
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ WORDINGS: Mapping[str, Wording] = {
         "Native convolution works: {library} gives correct results on all {dtype} problems tested.",
     ),
     "native-with-settings": Wording(
-        "Native, with settings", "good", "Convolution works in {library} with the setting below.",
+        "Native, with settings", "good", "{changes}. Convolution then works in {library}.",
         "{library} gives correct results with {setting}.",
     ),
     "vendor-off": Wording(
@@ -80,6 +82,7 @@ WORDINGS: Mapping[str, Wording] = {
         "There is nothing to copy.",
     ),
 }  # fmt: skip
+_MOST_WORDS = 12
 #: Maximum number of settings in a list of the settings under which convolution worked.
 _NAMED = 4
 
@@ -97,21 +100,47 @@ def headline(results: Results) -> str:
     if found is None:
         return WORDINGS[""].headline
     name, setting = library(results), results.setting(found.configuration.setting)
-    if setting and setting.pytorch_layers:
-        others = " and ".join(OPTIONS[option] for option in setting.pytorch_layers[:2] if option in OPTIONS)
-        many = "other layers" if len(setting.pytorch_layers) > 2 else others
-        return f"Convolution works in {name}. Use PyTorch's kernels for {many}."
     if setting and setting.name == AS_FOUND:
         return "Convolution works here, but only with your environment and databases."
     if found.verdict == "gpu-not-tested" and without_torch(results):
         return "The GPU was not tested with PyTorch. Install a torch for it."
     to_set = found.configuration
-    if found.verdict == "native" and (to_set.env or to_set.unset or to_set.code or to_set.layers):
+    changes = _changes(to_set, setting) if setting else ""
+    if setting and found.verdict in NATIVE and changes:
+        return _at_most_twelve(
+            WORDINGS["native-with-settings"].headline.format(library=name, changes=changes)
+        )
+    if found.verdict == "native" and (to_set.env or to_set.code or to_set.layers):
         return f"Convolution works in {name}. Use the configuration below."
+    if found.verdict == "native" and found.others:
+        uses = joined(list(found.others))
+        return f"Convolution works in {name}. Only {uses} needs a change."
     dtype = next(iter(found.per), "float32/").partition("/")[0]
     if found.verdict == "bypass" and _native_fails(results, dtype):
         return f"Use rocmprobe's bypass. Every {dtype} convolution in {name} failed."
-    return WORDINGS[found.verdict].headline.format(library=name)
+    return WORDINGS[found.verdict].headline.format(library=name, changes="Use the setting below")
+
+
+def _changes(configuration: Configuration, setting: Setting) -> str:
+    """Return what the user has to change for ``setting``, e.g. "Unset 5 variables and set A=1", or ""."""
+    switches = [f"{variable}={value}" for variable, value in setting.env.items()]
+    switches += [statement(flag, value) for flag, value in setting.torch.items() if not setting.search]
+    others = [OPTIONS[option] for option in setting.pytorch_layers if option in OPTIONS]
+    parts = []
+    for verb, what, noun in (
+        ("unset", configuration.unset, "variables"),
+        ("set", switches, "variables"),
+        ("use PyTorch's kernels for", others, "layers"),
+    ):
+        if what:
+            parts.append(f"{verb} {what[0] if len(what) == 1 else f'{len(what)} {noun}'}")
+    words = joined(parts)
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def _at_most_twelve(headline: str) -> str:
+    """Return the headline, or only its first sentence if it has more than twelve words."""
+    return headline if len(headline.split()) <= _MOST_WORDS else f"{headline.split('. ', maxsplit=1)[0]}."
 
 
 def _native_fails(results: Results, dtype: str) -> bool:
@@ -137,10 +166,11 @@ def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment]
     if best.setting.unchanged and any(
         each.setting.inherit_environment and failed(each.against) for each in ranked
     ):
+        gone = removed(best.setting, run.machine.environment)
+        cure = f"Unset {joined(gone)}" if gone else "Use a clean environment and empty databases"
         return (
-            f"Native convolution works: {name} gives correct results on all {dtype} problems tested, but "
-            "only with a clean environment and empty databases. With your own environment it fails: see the "
-            "findings."
+            f"{cure}: then {name} gives correct results on all {dtype} problems tested. With your own "
+            "environment convolution fails: see the findings."
         )
     native = [each for each in ranked if each.setting.unchanged and not owed_to_the_user(each, ranked)]
     unchanged = next((each for each in native if each.right), None)
@@ -203,7 +233,7 @@ def _fails(run: Evidence, as_it_comes: Assessment, dtype: str, name: str) -> str
 
 def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
-    switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
+    switches += [statement(flag, value) for flag, value in setting.torch.items()]
     dead = [words for words, outcomes in layer_outcomes(run, setting.name).items() if failed(outcomes)]
     others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
     parts = [f"Run convolution natively{f' with {chr(32).join(switches)}' if switches else ''}"]
@@ -231,10 +261,11 @@ def _nothing_but(run: Evidence, name: str) -> str:
 
 
 def _described(setting: Setting) -> str:
-    if not (setting.derived and setting.env):
-        return f"the setting “{setting.name}”"
     switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
-    return f"its faulty solvers switched off: {switches}"
+    if setting.derived and setting.env:
+        return f"its faulty solvers switched off: {switches}"
+    shown = switches and len(setting.env) <= _NAMED and not setting.channels_last
+    return switches if shown else f"the setting “{setting.name}”"
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
