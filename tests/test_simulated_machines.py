@@ -122,6 +122,10 @@ MACHINES = (
         "clean-db",
     ),
     Expected("db-read-only", "as-found", "as-found", ("miopen-db-unusable", "miopen-exec"), "default"),
+    Expected(
+        "search-enforced", "as-found", "forced-search", ("cold-compile-slow", "miopen-find"), "default",
+        purpose="training", checks=("*/convolution/*",),
+    ),
     Expected("env-rejected", "as-found", "as-found", ("miopen-env-misparse", "user-env"), "default"),
     Expected(
         "gemm-memory-fault", "naive-only", "native-convolution", ("miopen-solver-bug", "miopen-exec"),

@@ -57,11 +57,15 @@ KINDS = {
 
 
 class ValidValue(Row, frozen=True):
-    """A valid value of a variable, as a word, a number or both."""
+    """A valid value of a variable, as a word, a number or both.
+
+    ``searches`` is True if MIOpen searches for minutes in the first call of each shape.
+    """
 
     word: str = ""
     number: Optional[int] = None
     since: str = ""
+    searches: bool = False
 
 
 class Variable(Row, frozen=True):
@@ -217,6 +221,19 @@ def labels(machine: Machine) -> dict[str, Label]:
         for name, fact in machine.variables.items()
         if fact.value is not None
     }
+
+
+def forcing_search(machine: Machine) -> dict[str, str]:
+    """Return the variables that are set on ``machine`` and force long searches, with their values."""
+    effective = (name for name, label in labels(machine).items() if label.verdict == EFFECTIVE)
+    values = {name: str(machine.variables[name].value) for name in effective}
+    return {name: value for name, value in values.items() if _searches(name, value.strip().upper())}
+
+
+def _searches(name: str, value: str) -> bool:
+    row = find(name)
+    choices = row.choices if row else ()
+    return any(each.searches and value in (each.word, str(each.number)) for each in choices)
 
 
 def label_facts(machine: Machine) -> dict[str, Fact]:

@@ -24,6 +24,7 @@ from rocmprobe.judge.findings.expected import (
     unsuitable_baseline,
 )
 from rocmprobe.judge.findings.first_calls import slow_first_calls
+from rocmprobe.judge.findings.forced_search import forced_search
 from rocmprobe.judge.findings.interrupted import aborted, probe_errors, wedged
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.ladder import controls, ladder
@@ -42,7 +43,8 @@ from rocmprobe.model.results import Finding, Results
 _CHECKS = (
     ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, sizes, problem_matrix,
     faulty_solvers, primitives, gradient_flow, training_step, autocast_step, channels_last_step,
-    data_loader,    only_as_found, as_found, bypass, memory, naive_kernels, slow_first_calls, slow_new_sizes,
+    data_loader, only_as_found, as_found, forced_search, bypass, memory, naive_kernels, slow_first_calls,
+    slow_new_sizes,
 )  # fmt: skip
 #: Findings about the run as a whole.
 _RUN = (
