@@ -230,7 +230,7 @@ class Conversation:
         while True:
             limits = self._setup.budgets.limits(worker.phase)
             # The first samples come late, so that they do not include the start of Python.
-            soon = min(_SOON, limits.stall / 8, limits.most / 4)
+            soon = min(_SOON, limits.stall / 8, limits.most / 2)
             watch = Watch(worker.child.pid, worker.environ, worker.sensor, limits)
             try:
                 event = worker.child.event(soon) or self._awaited(worker, watch)

@@ -45,7 +45,7 @@ _FOLDERS = {
 class Sample:
     """Counters of a worker and of its GPU at one time.
 
-    - ``at``: time in seconds
+    - ``at``: seconds since the last event
     - ``gpu``: percentage of time in which the GPU was busy, or None if unknown
     - ``cpu``: seconds in which the worker ran, or waited for a CPU core
     - ``pages``: number of memory pages that the worker used for the first time
@@ -75,7 +75,7 @@ class Verdict:
 
 
 def judge(samples: Sequence[Sample], limits: Limits, idle_percent: float = 0.0) -> Verdict:
-    """Judge the last ``limits.stall`` seconds of ``samples``, which begin with a silence.
+    """Judge the last ``limits.stall`` seconds of ``samples``.
 
     ``idle_percent`` is the load of the GPU before the run.
 
@@ -103,9 +103,11 @@ def judge(samples: Sequence[Sample], limits: Limits, idle_percent: float = 0.0) 
         return Verdict(activity, limits.most)
     if gpu is None:
         return Verdict(activity, min(limits.blind, limits.most))
-    if seconds < _MOSTLY * limits.stall or (cpu and not gpu and limits.cpu_computes):
+    if cpu and not gpu and limits.cpu_computes:
         return Verdict(activity, limits.most)
-    return Verdict(activity, min(limits.stall, limits.most))
+    # On a machine under load, the first sample can come late.
+    late = first.at if seconds < _MOSTLY * limits.stall else 0.0
+    return Verdict(activity, min(late + limits.stall, limits.most))
 
 
 def _gpu_is_busy(samples: Sequence[Sample], idle_percent: float) -> Optional[bool]:
@@ -177,7 +179,7 @@ class Watch:
 
     def _sample(self) -> Sample:
         return Sample(
-            time.monotonic(), self._sensor.read() if self._sensor else None, active_seconds(self._pid),
+            self.waited, self._sensor.read() if self._sensor else None, active_seconds(self._pid),
             new_pages(self._pid), bytes_read(self._pid), sum(map(_size, self._folders)),
             has_compiler(self._pid),
         )  # fmt: skip

@@ -43,7 +43,8 @@ class TestRules:
             (samples(gpu=99, compiler=True), "compiler-child", 180),
             # Everything is idle.
             (samples(**IDLE), "idle", HANG),
-            (samples(seconds=15), "idle", 180),
+            (samples(seconds=15), "idle", 2 + HANG),
+            (samples(seconds=30)[20:], "idle", 22 + HANG),
             # The GPU is idle, and something is at work.
             (samples(**COMPILES), "compiling", 180),
             (samples(compiler=True), "compiler-child", 180),
@@ -119,7 +120,7 @@ def test_the_sensor_of_a_device(tmp_path: Path) -> None:
     assert sensor.read() == 0
 
 
-ONE = ("--only", "*/default/convolution/*", "--problem", PROBLEM, "--purpose", "inference")
+ONE = ("--only", "*/default/convolution/*", "--settings", "default,", "--problem", PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_a_machine_that_compiles_long(tmp_path: Path) -> None:
 
 
 def test_a_hang_is_repeated_once_in_a_run(tmp_path: Path) -> None:
-    arguments = ("--only", "convolution", "--settings", "find-fast,", *ONE[2:])
+    arguments = ("--only", "convolution", "--settings", "find-fast,", "--problem", PROBLEM)
     done = run(tmp_path / "out", "--simulate", named_machine("kernel-never-ends"), *arguments)
     hangs = [each for each in done.outcomes.values() if {try_.state for try_ in each.attempts} == {"hang"}]
     assert len(hangs) > 1
