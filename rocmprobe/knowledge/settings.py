@@ -9,7 +9,7 @@ from typing import Any, Optional
 from rocmprobe.knowledge import variables
 from rocmprobe.model.results import BadInput, Setting
 from rocmprobe.text.suggestions import did_you_mean
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import invalid_row, table
 from rocmprobe.text.versions import release, within
 
 #: (module, attribute) in ``torch.backends``, keyed by the name of a flag in settings.
@@ -69,7 +69,10 @@ def _verdict(row: dict[str, Any]) -> str:
 def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
     fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
     flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
-    return Setting(**{**fields, "verdict": _verdict(row), "torch": flags})
+    try:
+        return Setting(**{**fields, "verdict": _verdict(row), "torch": flags})
+    except TypeError as error:
+        raise invalid_row("settings", "setting", row, error) from error
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
