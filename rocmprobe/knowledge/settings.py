@@ -10,7 +10,7 @@ from rocmprobe.knowledge import variables
 from rocmprobe.model.results import VERDICTS, BadInput, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.suggestions import did_you_mean
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import invalid_row, table
 from rocmprobe.text.versions import release, within
 
 #: Names of the vendor libraries as their vendors spell them, by backend.
@@ -66,7 +66,10 @@ def _verdict(row: dict[str, Any]) -> str:
 def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
     fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
     flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
-    return from_json(Setting, {**fields, "verdict": _verdict(row), "torch": flags})
+    try:
+        return from_json(Setting, {**fields, "verdict": _verdict(row), "torch": flags})
+    except BadInput as error:
+        raise invalid_row("settings", "setting", row, error) from error
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:

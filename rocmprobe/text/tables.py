@@ -35,4 +35,16 @@ def table(name: str) -> dict[str, Any]:
 
 def rows(name: str, key: str, kind: type[_T]) -> tuple[_T, ...]:
     """Return the rows ``[[key]]`` of ``data/NAME.toml`` as objects of the type ``kind``."""
-    return tuple(msgspec.convert(row, kind) for row in table(name)[key])
+
+    def convert(row: dict[str, Any]) -> _T:
+        try:
+            return msgspec.convert(row, kind)
+        except msgspec.ValidationError as error:
+            raise invalid_row(name, key, row, error) from error
+
+    return tuple(map(convert, table(name)[key]))
+
+
+def invalid_row(name: str, key: str, row: dict[str, Any], error: Exception) -> ValueError:
+    """Return an exception that names the invalid row by its first field."""
+    return ValueError(f"data/{name}.toml: [[{key}]] {next(iter(row.values()), '')}: {error}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rows import every_row
 
 from rocmprobe.knowledge import gpus
@@ -152,8 +154,8 @@ def test_unknown_targets_are_no_error(unknown):
 
 def test_table_is_consistent():
     tables = gpus._tables()
-    ids = [device for target in gpus.all_targets() for device in target.pci]
-    assert len(ids) == len(set(ids))
+    ids = Counter(device for target in gpus.all_targets() for device in target.pci)
+    assert [device for device, count in ids.items() if count > 1] == []
     for target in gpus.all_targets():
         assert target.source
         assert target.wave in (32, 64)

@@ -13,6 +13,7 @@ from rocmprobe.judge.assessment import Assessment
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings import diagnose as _diagnose
 from rocmprobe.judge.recommendation import recommend as _recommend
+from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
@@ -186,7 +187,12 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
 
 
 def diagnose(results: Results) -> tuple[Finding, ...]:
-    return _diagnose.diagnose(Evidence(results))
+    findings = _diagnose.diagnose(Evidence(results))
+    known_causes, known_layers = {cause.name for cause in causes()}, {layer.name for layer in layers()}
+    for finding in findings:
+        assert finding.cause in known_causes, f"{finding.id}: causes.toml has no cause {finding.cause!r}"
+        assert finding.layer in known_layers, f"{finding.id}: causes.toml has no layer {finding.layer!r}"
+    return findings
 
 
 def recommend(results: Results) -> Recommendation | None:
