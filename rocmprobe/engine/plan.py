@@ -9,6 +9,7 @@ from typing import Optional
 from rocmprobe.checks import CHECKS, DIRECT, MODELS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.settings import DEFAULT
 from rocmprobe.knowledge.solvers import by_name
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problem_matrix import problem_matrix
@@ -177,15 +178,22 @@ def _small(problem: Problem) -> Problem:
 def cases_of_stack(
     request: Request, target: Device, setting: Setting, dtypes: Sequence[str], options: RunOptions
 ) -> Iterator[Case]:
-    """Yield the cases that ``request`` runs under "default", under ``setting`` instead, in ``dtypes``."""
-    if request.check in DIRECT or not {"default", "every"} & set(request.settings):
+    """Yield the cases that ``request`` runs under ``setting``, which the ladder found, in ``dtypes``.
+
+    These are its cases under "default", or under the setting that uses MIOpen's convolution as little.
+    """
+    alike = "bypass" if setting.bypass else DEFAULT if setting.vendor_library else "vendor-off"
+    # PyTorch's own kernels do not change with MIOpen's solvers.
+    same = CHECKS[request.check].rung == "controls" and all(name.startswith("MIOPEN") for name in setting.env)
+    if same or request.check in DIRECT or not {alike, "every"} & set(request.settings):
         return
     for case in cases_under(request, target, setting, options) if _requested_at(request, options) else ():
         if case.dtype in dtypes:
             # The rungs below may fail without the setting.
             own = f"{target.device}/{setting.name}/"
             needs = (own + need.split("/", 2)[2] for need in case.needs)
-            yield replace(case, needs=tuple(dict.fromkeys(needs)), if_failed=())
+            conditional = case.if_failed if request.if_failed else ()
+            yield replace(case, needs=tuple(dict.fromkeys(needs)), if_failed=conditional)
 
 
 def _concerns(request: Request, setting: Setting) -> bool:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import sample  # noqa: E402
 from asking import context  # noqa: E402
 
-from rocmprobe.checks import CHECKS  # noqa: E402
+from rocmprobe.checks import CHECKS, CONVOLUTIONS  # noqa: E402
 from rocmprobe.checks.convolution import convolution  # noqa: E402
 from rocmprobe.checks.tools.computation import Computation  # noqa: E402
 from rocmprobe.checks.tools.failures import NotApplicable  # noqa: E402
@@ -43,7 +43,11 @@ TIERS: Mapping[str, Mapping[str, Any]] = {
     "nearest": {"exact": False, "owed": TRANSFORMS},
     "cancelling": {"exact": True, "cancelling": False},
 }  # fmt: skip
-LAYERS = tuple(name for name, each in CHECKS.items() if each.script and each.function is not convolution)
+LAYERS = tuple(
+    name
+    for name, each in CHECKS.items()
+    if each.script and each.function is not convolution and name not in CONVOLUTIONS
+)
 
 
 @pytest.fixture
