@@ -15,8 +15,8 @@ from test_problems import any_problem
 from tiers import examples
 
 from rocmprobe.knowledge.settings import all_settings
-from rocmprobe.model.problems import Problem
-from rocmprobe.model.results import DIRECTIONS, Attempt, Fact, Machine, Results
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, Attempt, Configuration, Fact, Machine, Outcome, Results
 from rocmprobe.model.results_file import write_results
 from rocmprobe.report.issue.failure import gravest
 from rocmprobe.report.issue.issue import issue_text
@@ -46,7 +46,8 @@ def test_what_a_maintainer_needs_is_in_36_lines_and_a_script() -> None:
     assert headings(block) == ["Problem", "Reproduction", "Environment"]
     assert "Title: `conv2d forward float32: RuntimeError: miopenStatusUnknownError, AMD" in block
     assert f"\n{sample.STATUS}\n" in block
-    assert "forward in float32 (input 2x16x28x28, weight 32x16x3x3, padding 1, bias) raises" in block
+    # Of the ordinary convolutions that fail, the one with the least work.
+    assert "forward in float32 (input 2x64x14x14, weight 64x64x1x1) raises" in block
     ((language, code),) = [each for each in fences(block) if each[0]]
     compile(code, "repro.py", "exec")
     assert language == "python"
@@ -249,3 +250,111 @@ def test_a_failure_of_a_cpu_says_nothing_about_miopen() -> None:
 def test_a_machine_of_which_nothing_is_known() -> None:
     results = dataclasses.replace(sample.rdna1(), machine=Machine())
     assert "- GPU: none\n- OS: unknown, kernel unknown; CPU: unknown" in issue_text(results)
+
+
+def at_size(
+    setting: str, states: dict[int, str], direction: str = "fwd", check: str = "convolution-at-size"
+) -> list[Outcome]:
+    """Outcomes of one convolution with images of several sizes, keyed by pixels."""
+    return [
+        sample.outcome(
+            setting, check, "conv", state, direction=direction,
+            problem=parse_problem(f"conv2d-fp32-n2-c16-i{size}x{size}-k32-f3x3-p1"),
+        )
+        for size, state in states.items()
+    ]  # fmt: skip
+
+
+NO_GEMM, NO_DIRECT, AS_FOUND = (
+    next(each for each, _, _ in all_settings() if each.name == name)
+    for name in ("no-gemm", "no-direct", "as-found")
+)
+
+
+def sized(*outcomes: Outcome, recommended: str = "", **fields: Any) -> Results:
+    """Results of an AMD card with these outcomes only."""
+    results = sample.rdna1()
+    recommendation = dataclasses.replace(
+        results.recommendation, configuration=Configuration(recommended or None)
+    )
+    rows = (*results.settings, NO_GEMM, NO_DIRECT, AS_FOUND)
+    return dataclasses.replace(
+        results, outcomes=outcomes, settings=rows, recommendation=recommendation, **fields
+    )
+
+
+def reproduction(results: Results) -> list[str]:
+    """The lines after the script."""
+    *_, last = sections(issue_text(results))["Reproduction"].split("```")
+    return [line for line in last.splitlines() if line]
+
+
+def test_the_smallest_size_that_fails_the_largest_that_works_and_the_variable_that_cures() -> None:
+    failing = at_size("default", {224: "hang", 44: "hang", 43: "hang", 42: "pass", 28: "pass"})
+    # Other tests say nothing about this one.
+    others = [
+        *at_size("default", {43: "pass"}, "bwd-data"),
+        *at_size("default", {43: "pass"}, check="convolution"),
+        *at_size("no-direct", {44: "pass"}),
+    ]
+    cured = at_size("no-gemm", {44: "pass", 43: "pass"})
+    results = sized(*failing, *others, *cured, *at_size("vendor-off", {43: "pass"}))
+    driver, works, cure = reproduction(results)
+    line = "HSA_OVERRIDE_GFX_VERSION=10.3.0 MIOpenDriver conv -n 2 -c 16 -H {0} -W {0} -k 32 "
+    assert driver.startswith(f"MIOpenDriver: `{line.format(43)}")
+    assert works.startswith(f"Works under the same setting: `{line.format(42)}")
+    assert cure == "Works with other variables (setting `no-gemm`): `MIOPEN_DEBUG_CONV_GEMM=0`"
+
+
+def test_the_recommended_setting_is_the_cure_if_it_was_tested() -> None:
+    failing = at_size("default", {43: "wrong"})
+    cured = [*at_size("no-gemm", {43: "pass"}), *at_size("no-direct", {43: "pass"})]
+    (_, cure) = reproduction(sized(*failing, *cured, recommended="no-direct"))
+    assert cure == "Works with other variables (setting `no-direct`): `MIOPEN_DEBUG_CONV_DIRECT=0`"
+    # It is not if the case did not run there.
+    (_, cure) = reproduction(sized(*failing, *cured[:1], recommended="no-direct"))
+    assert "`no-gemm`" in cure
+
+
+def test_the_owner_s_variables_are_unset() -> None:
+    results = sample.rdna1()
+    names = {
+        "MIOPEN_DEBUG_CONV_GEMM": "1",
+        "MIOPEN_DEBUG_CONV_FFT": "0",
+        "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
+    }
+    owner = {name: Fact(value, "environment") for name, value in names.items()}
+    machine = dataclasses.replace(results.machine, variables=owner)
+    outcomes = [*at_size("as-found", {43: "crash"}), *at_size("default", {43: "pass"})]
+    *_, cure = reproduction(sized(*outcomes, machine=machine))
+    assert cure == (
+        "Works with other variables (setting `default`, with empty databases and caches): "
+        "`env -u MIOPEN_DEBUG_CONV_GEMM -u MIOPEN_DEBUG_CONV_FFT`"
+    )
+
+
+def test_another_problem_that_works_differs_as_little_as_possible() -> None:
+    def problem(text: str, state: str) -> Outcome:
+        return sample.outcome(
+            "default", "convolution", "conv", state, problem=parse_problem(text), direction="fwd"
+        )
+
+    failing = problem("conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1", "wrong")
+    pointwise = problem("conv2d-fp32-n2-c64-i14x14-k64-f1x1", "pass")
+    larger = problem("conv2d-fp32-n2-c16-i56x56-k32-f3x3-p1", "pass")
+    _, works = reproduction(sized(failing, pointwise, larger))
+    assert "MIOpenDriver conv -n 2 -c 16 -H 56 -W 56 -k 32 -y 3 -x 3" in works
+    _, works = reproduction(sized(failing, pointwise))
+    assert "MIOpenDriver conv -n 2 -c 64 -H 14 -W 14 -k 64 -y 1 -x 1" in works
+    # PyTorch does not send a grouped convolution with dilation to MIOpen.
+    grouped = problem("conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-d2-g2", "pass")
+    assert len(reproduction(sized(failing, grouped))) == 1
+
+
+def test_only_what_was_tested_is_said() -> None:
+    failing = at_size("default", {43: "hang"})
+    untested = at_size("no-gemm", {43: "blocked"})
+    assert len(reproduction(sized(*failing, *untested, recommended="no-gemm"))) == 1
+    # No variable makes the difference to the bypass, or to PyTorch's own kernels.
+    without = [*at_size("vendor-off", {43: "pass"}), *at_size("bypass", {43: "pass"})]
+    assert len(reproduction(sized(*failing, *without, recommended="bypass"))) == 1

@@ -9,6 +9,7 @@ from rocmprobe.checks import DIRECT
 from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.model.baseline import observed_state
+from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import RUNGS, BadInput, Outcome, Results, Setting
 from rocmprobe.model.states import STATES
 from rocmprobe.report.repro.script import backend, driver_line, script
@@ -49,7 +50,7 @@ def gravest(results: Results) -> Optional[Failure]:
     """Return the failure that matters most to maintainers, or None if no failure concerns them.
 
     Failures in PyTorch come first, and within both groups failures in MIOpen. Failures under a setting that
-    uses the vendor library come before others.
+    uses the vendor library come before others. Of failures that are alike, take the smallest problem.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -64,6 +65,7 @@ def gravest(results: Results) -> Optional[Failure]:
             _STATES.index(state) if state in _STATES else len(_STATES),
             RUNGS.index(outcome.rung) if outcome.rung in RUNGS else len(RUNGS),
             outcome.dtype != "float32",
+            *_simplicity(outcome),
         )
 
     ranked = sorted(concerning(results), key=rank)
@@ -92,6 +94,23 @@ def concerning(results: Results) -> list[Outcome]:
 def failures(results: Results) -> tuple[Outcome, ...]:
     """Return the outcomes that ran and failed, except failures that only concern memory."""
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
+
+
+def problem_of(outcome: Outcome) -> Optional[Problem]:
+    """Return the problem of ``outcome``, or None if it has none or the file names it wrongly."""
+    try:
+        return parse_problem(outcome.problem or "")
+    except BadInput:
+        return None
+
+
+def _simplicity(outcome: Outcome) -> tuple[bool, int]:
+    """Return a sort key: ordinary convolutions before others, then by the amount of work."""
+    problem = problem_of(outcome)
+    if problem is None:
+        return False, 0
+    special = problem.channels_last or problem.noncontiguous or problem.groups != 1
+    return problem.kind != "conv2d" or special or set(problem.dilation) != {1}, problem.flops
 
 
 def _concerns(outcome: Outcome, setting: Setting) -> bool:

@@ -13,14 +13,16 @@ from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import LIBRARIES
 from rocmprobe.model.baseline import observed_state
 from rocmprobe.model.cards import gpu_name, poses
-from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, Outcome, Results, Setting
+from rocmprobe.model.problems import Problem
+from rocmprobe.model.results import Fact, Gpu, Machine, Outcome, Results, Setting
 from rocmprobe.report import identity
 from rocmprobe.report.escape import code, fence, joined, lines, table, words
+from rocmprobe.report.issue.contrast import NO_DRIVER_LINE, contrast
 from rocmprobe.report.issue.failure import (
     Failure,
     failures,
     gravest,
+    problem_of,
     runs_in_miopen,
     same_case_outcomes,
 )
@@ -84,6 +86,7 @@ def _blocks(results: Results, failure: Failure, full: bool) -> Iterator[str]:
     yield _other_settings(results, failure)
     yield "### Reproduction"
     yield from _reproduction(failure)
+    yield from contrast(results, failure)
     yield "### Environment"
     yield "\n".join(_environment(results, failure))
     if full:
@@ -131,9 +134,8 @@ def _subject(failure: Failure) -> str:
     dtype = words(outcome.dtype, 30)
     if _is_import(failure):
         return "`import torch`"
-    try:
-        problem = parse_problem(outcome.problem or "")
-    except BadInput:
+    problem = problem_of(outcome)
+    if problem is None:
         named = code(outcome.problem or outcome.check, 120)
         return f"{_OPERATORS.get(outcome.check, f'The check {named}')} in {dtype}"
     direction = _DIRECTIONS.get(outcome.direction or "", outcome.direction)
@@ -227,7 +229,7 @@ def _reproduction(failure: Failure) -> Iterator[str]:
         yield fence(failure.script, "python", 8000)
     else:
         yield f"{words(failure.no_script)}."
-    if not failure.driver.startswith("no MIOpenDriver line"):
+    if not failure.driver.startswith(NO_DRIVER_LINE):
         yield f"MIOpenDriver: {code(failure.driver, 1500)}"
 
 
