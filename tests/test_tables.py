@@ -21,5 +21,5 @@ def test_a_row_without_a_field_is_named() -> None:
 def test_a_setting_with_an_unknown_field_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"name": "slow-lane", "backends": ["miopen"], "set": "all", "reason": "a typo", "costs": "speed"}
     monkeypatch.setattr(settings, "table", lambda name: {"setting": [row], "search": []})
-    with pytest.raises(ValueError, match=r"^data/settings\.toml: \[\[setting\]\] slow-lane: .*'costs'"):
+    with pytest.raises(ValueError, match=r"^data/settings\.toml: \[\[setting\]\] slow-lane: .*`costs`"):
         settings.all_settings()

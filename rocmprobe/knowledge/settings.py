@@ -66,7 +66,10 @@ def _verdict(row: dict[str, Any]) -> str:
 def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
     fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
     flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
+    unknown = [name for name in fields if name not in Setting.__dataclass_fields__]
     try:
+        if unknown:
+            raise BadInput(f"Object contains unknown field `{unknown[0]}`")
         return from_json(Setting, {**fields, "verdict": _verdict(row), "torch": flags})
     except BadInput as error:
         raise invalid_row("settings", "setting", row, error) from error
