@@ -120,7 +120,7 @@ class Climbed:
             found.setdefault(_name(stack), []).append(dtype)
         if self.base not in ((DEFAULT,), (AS_FOUND,)):
             for name in ALTERNATIVES:
-                found.setdefault(_name(_joined(self.base, name)), ["float32"])
+                found.setdefault(_name((*self.base, name)), ["float32"])
         return [(setup.named(target.device, name), dtypes) for name, dtypes in found.items()]
 
 
@@ -202,7 +202,7 @@ class Ladder:
         for name in ALTERNATIVES:
             if name in self._rows and name not in base and self._can_join(base, name):
                 for rung in (_RUNG["conv"], _RUNG["train"]):
-                    self._first_failure(rung, "float32", _joined(base, name))
+                    self._first_failure(rung, "float32", self._joined(base, name))
         self.answerable = True
 
     def _own_environment(self) -> Optional[Stack]:
@@ -296,7 +296,7 @@ class Ladder:
             rows = [row for row in rows if row.name not in switches]
         for row in rows:
             if row.name not in stack and self._can_join(stack, row.name):
-                yield _joined(stack, row.name)
+                yield self._joined(stack, row.name)
 
     def _without_families(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Iterator[Stack]:
         """Yield stacks without the families of solvers that fail alone.
@@ -313,14 +313,14 @@ class Ladder:
         guilty: dict[str, None] = {}
         case: Optional[Case] = failing
         while case is not None:
-            outcomes = {off: self._outcome(case, _joined(below, only)) for only, off in pairs}
+            outcomes = {off: self._outcome(case, self._joined(below, only)) for only, off in pairs}
             if not any(outcome.works for outcome in outcomes.values()):
                 return
             known = len(guilty)
             guilty.update({off: None for off, outcome in outcomes.items() if outcome.fails})
             if len(guilty) == known:
                 break
-            candidate = _joined(below, *guilty)
+            candidate = self._joined(below, *guilty)
             yield candidate
             # The candidate fails, perhaps only with larger images. Then other families are guilty, too.
             worse = self._first_failure(rung, dtype, candidate)
@@ -328,9 +328,9 @@ class Ladder:
         # A family without a solver for the case alone can be the one that fails among others.
         idle = [off for off, outcome in outcomes.items() if not outcome.works and off not in guilty]
         for off in idle:
-            yield _joined(below, *guilty, off)
+            yield self._joined(below, *guilty, off)
         if len(idle) > 1:
-            yield _joined(below, *guilty, *idle)
+            yield self._joined(below, *guilty, *idle)
 
     def _minimal(self, stack: Stack) -> Stack:
         """Leave out each member without which every case that failed still works, the last one first."""
@@ -349,9 +349,14 @@ class Ladder:
             and row.device != "cpu"
         )
 
+    def _joined(self, stack: Stack, *names: str) -> Stack:
+        """Return the stack with further members, in the order of the settings: equal sets are equal."""
+        members = {*stack, *names} - {DEFAULT}
+        return tuple(name for name in self._rows if name in members) or (DEFAULT,)
+
     def _can_join(self, stack: Stack, name: str) -> bool:
         try:
-            self._setup.named(self._target.device, _name(_joined(stack, name)))
+            self._setup.named(self._target.device, _name(self._joined(stack, name)))
         except BadInput:
             return False
         return True
@@ -376,11 +381,6 @@ class Ladder:
         if outcome.failure == "torch-unusable":
             raise _Unusable
         return outcome
-
-
-def _joined(stack: Stack, *names: str) -> Stack:
-    members = tuple(name for name in stack if name != DEFAULT)
-    return (*members, *(name for name in names if name not in members))
 
 
 def _name(stack: Stack) -> str:
