@@ -45,6 +45,8 @@ class Rung:
     """A step of the ladder.
 
     - ``carries``: True if no rung above can work if this one fails
+    - ``tries``: number of repetitions of each case on a GPU, where a fault can happen now and then. 20 tries
+      of three cases find a failure that happens in one of 20 with a probability of 95 %
     - ``repeats``: number of repetitions of a failed case under a cure. 10 tries miss a failure that happens
       in one of 3 with a probability of 2 %
     """
@@ -53,13 +55,14 @@ class Rung:
     requests: tuple[Request, ...]
     carries: bool = True
     repeats: int = 10
+    tries: int = 1
 
 
 RUNGS = (
     Rung("copy", (Request("copy", dtypes=("float32", *_HALF)), Request("repeated")), repeats=3),
     Rung("kernel", (Request("elementwise", dtypes=("float32", *_HALF)), Request("im2col"))),
-    Rung("gemm", (Request("gemm", dtypes=("float32", *_HALF)), Request("matmul", dtypes=_HALF))),
-    Rung("reduction", (Request("reductions", dtypes=("float32", "float16")),)),
+    Rung("gemm", (Request("gemm", dtypes=("float32", *_HALF)), Request("matmul", dtypes=_HALF)), tries=20),
+    Rung("reduction", (Request("reductions", dtypes=("float32", "float16")),), tries=20),
     Rung(
         "conv",
         (
@@ -67,7 +70,7 @@ RUNGS = (
             Request("convolution-at-size", problems="sizes", directions=True),
         ),
     ),
-    Rung("batch-norm", (Request("batch-norm", dtypes=("float32", "float16")),), carries=False),
+    Rung("batch-norm", (Request("batch-norm", dtypes=("float32", "float16")),), carries=False, tries=20),
     Rung(
         "layers",
         (
@@ -77,9 +80,10 @@ RUNGS = (
             Request("convolution-add-relu", dtypes=("float32", "float16")),
         ),
         carries=False,
+        tries=20,
     ),
-    Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False),
-    Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3),
+    Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False, tries=20),
+    Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3, tries=5),
     Rung("data-loader", (Request("data-loader"),), carries=False, repeats=1),
 )
 _RUNG = {rung.name: rung for rung in RUNGS}
@@ -244,7 +248,7 @@ class Ladder:
         if state == "hang" and rung in _FROM_CONVOLUTION:
             # Each trial of a cure can hang, too, so first find out what works in seconds.
             self._alternatives(stack)
-        failing = replace(failing, repeats=REPEATS if state == "flaky" else rung.repeats)
+        failing = replace(failing, repeats=REPEATS if state == "flaky" else max(rung.repeats, rung.tries))
         cured = self._cured(rung, dtype, stack, failing)
         if cured is not None:
             self._failed.append(failing)
@@ -368,7 +372,8 @@ class Ladder:
             if options.purpose == "inference" and rung.name in ("train", "data-loader"):
                 continue
             for case in cases_under(request, self._target, setting, options):
-                plain = replace(case, setting=DEFAULT, needs=(), if_failed=())
+                tries = rung.tries if self._target.backend == "miopen" else 1
+                plain = replace(case, setting=DEFAULT, needs=(), if_failed=(), repeats=tries)
                 if case.dtype == dtype and options.selects(case.check, case.id):
                     yield plain
 
