@@ -116,3 +116,13 @@ def test_a_layer_that_fails_in_miopen_is_asked_by_pytorch_s_own_kernels(tmp_path
     assert (setting.verdict, setting.pytorch_layers) == ("native", ("rnn",))
     sound = run(tmp_path / "sound", "--simulate", "healthy-gfx1100", *only)
     assert not any(outcome.setting == "rnn-pytorch" for outcome in sound.outcomes.values())
+
+
+@pytest.mark.thorough
+def test_a_fault_of_one_call_in_five_at_a_large_size_is_found(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "effect": "wrong", "chance": 0.2, "problem": "-i224x"}
+    machine = machine_file(tmp_path / "machine.toml", fault)
+    found = run(tmp_path / "out", "--simulate", machine, "--only", "cuda:0/default/convolution-at-size/*")
+    failed = [outcome.problem for outcome in found.outcomes.values() if outcome.fails]
+    assert failed
+    assert all("-i224x" in str(problem) for problem in failed)
