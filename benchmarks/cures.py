@@ -5,8 +5,11 @@ rate (always, 1 of 3, 1 of 20) and, for half of the faults in convolution, the s
 everything works (17 to 200 pixels). The same seed draws the same machines::
 
     python benchmarks/cures.py draw machines
-    for file in machines/*.toml; do rocmprobe run --simulate $file --out ${file%.toml}; done
+    for file in machines/*.toml; do python benchmarks/cures.py climb $file; done
     python benchmarks/cures.py count machines -o benchmarks/results/cures.md
+
+"climb" is the beginning of a run: it climbs the ladder, and writes a report beside the machine's file. It
+leaves out what a run does after its first answer.
 
 A recommendation is "same" if it has the effect of the drawn cure, "another" if the fault cannot happen under
 it either, "none" if it is the CPU or no setting, and "wrong" if the fault can still happen.
@@ -18,6 +21,7 @@ import argparse
 import json
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,12 +30,19 @@ from typing import Any, Optional
 
 from figures import heading, publish, table
 
+from rocmprobe.engine import run
+from rocmprobe.engine.child import start_fork_server
+from rocmprobe.engine.journal import End, RunJournal
+from rocmprobe.engine.session import Session
+from rocmprobe.engine.setup import setup_of
 from rocmprobe.knowledge.environment import environment
 from rocmprobe.knowledge.settings import Versions, reason_without_effect, with_cures
 from rocmprobe.knowledge.solvers import solvers
+from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import DIRECTIONS, Setting
 from rocmprobe.model.results_file import read_results
+from rocmprobe.report.write import write_report
 from rocmprobe.simulate.machines import Fault, SimulatedMachine, load_machine
 
 OUTCOMES = ("same", "another", "none", "wrong")
@@ -281,14 +292,39 @@ def _effect(machine: SimulatedMachine, setting: Setting) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def climb(file: Path) -> None:
+    """Climb the ladder on the simulated machine in ``file``, and print how long it took."""
+    started = time.monotonic()
+    folder = run.begin(RunOptions(simulate=str(file)), file.with_suffix(""))
+    start_fork_server()
+    journal = RunJournal(folder)
+    session = Session(setup_of(journal.run, folder), journal)
+    cases, first = 0, 0.0
+    while case := session.climb():
+        if session.answerable and not first:
+            first = time.monotonic() - started
+        session.outcome(case)
+        cases += 1
+    session.close(at_once=False)
+    journal.append(End(run.now()))
+    sentence = getattr(write_report(journal).recommendation, "sentence", "")
+    seconds = time.monotonic() - started
+    print(
+        f"{file.stem}: {cases} cases in {seconds:.0f} s, first answer after {first or seconds:.0f} s. {sentence}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("action", choices=("draw", "count"))
-    parser.add_argument("folder", type=Path, help="folder of the machines and of the runs' folders")
+    parser.add_argument("action", choices=("draw", "climb", "count"))
+    parser.add_argument("folder", type=Path, help="folder of the machines, or the file of one to climb")
     parser.add_argument("--machines", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
+    if arguments.action == "climb":
+        climb(arguments.folder)
+        return
     drawn = list(draws(arguments.machines, arguments.seed, arguments.folder))
     if arguments.action == "draw":
         print(f"{len(drawn)} machines in {arguments.folder}")
