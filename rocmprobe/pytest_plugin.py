@@ -326,9 +326,8 @@ def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterat
         yield item(case)
     _write_first_answer(config)
     requests = config.stash.get(_REQUESTS, [])
-    added = in_order(tuple(own.cases_of_stacks(requests)))
     with _ended_when_full(config):
-        own.plan(added, record=bool(added))
+        added = own.plan_stacks(requests)
     for case in added:
         yield item(case)
     while waiting:
@@ -393,8 +392,13 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 def _settled(item: pytest.Item, case: Case) -> Outcome:
     """Return the outcome of the item's case, as the item reports it."""
-    with _ended_when_full(item.config):
-        settled = _session(item.config).outcome(case)
+    config = item.config
+    with _ended_when_full(config):
+        own = _session(config)
+        if _on_worker(config):
+            # xdist decides which items a worker runs, so the ladder has no items of its own there.
+            own.run_ladder(case.device, config.stash.get(_REQUESTS, []))
+        settled = own.outcome(case)
     outcome = item.stash[_OUTCOME] = _expectations(item.config).marked(settled)
     item.user_properties.append(("rocmprobe", {name: getattr(outcome, name) for name in _HTML_COLUMNS}))
     if outcome.state == "probe-error":

@@ -133,7 +133,7 @@ class Ladder:
 
     def __init__(self, setup: Setup, target: Device, find: Callable[[str], Optional[Outcome]]) -> None:
         self._setup = setup
-        self._target = target
+        self.target = target
         self._find = find
         self._rows = {row.name: row for row in setup.settings[target.device]}
         self._failed: list[Case] = []
@@ -159,9 +159,9 @@ class Ladder:
     def _versions(self) -> Versions:
         machine = self._setup.machine
         rocm = machine.value("torch.hip") or machine.value("rocm.version")
-        library = self._target.backend == "miopen"
+        library = self.target.backend == "miopen"
         return Versions(
-            "MIOpen" if library else self._target.backend,
+            "MIOpen" if library else self.target.backend,
             machine.value("miopen.version") if library else None,
             machine.value("torch.version"),
             rocm,
@@ -215,11 +215,11 @@ class Ladder:
         Return None if a rung fails, or if a clean environment is the same.
         """
         # The catalogue's variables are about GPUs.
-        on_gpu = self._target.backend == "miopen"
+        on_gpu = self.target.backend == "miopen"
         if (
             not on_gpu
             or AS_FOUND not in self._rows
-            or not self._setup.changes_environment(self._target.device)
+            or not self._setup.changes_environment(self.target.device)
         ):
             return None
         if any(self._first_failure(rung, "float32", (AS_FOUND,)) for rung in RUNGS):
@@ -348,7 +348,7 @@ class Ladder:
     def _applies(self, row: Setting) -> bool:
         return (
             (bool(row.env) or not row.unset or self._setup.owns(row.unset))
-            and self._setup.reason_not_here(row, self._target) is None
+            and self._setup.reason_not_here(row, self.target) is None
             and reason_without_effect(row, self._versions) is None
             and row.device != "cpu"
         )
@@ -360,19 +360,19 @@ class Ladder:
 
     def _can_join(self, stack: Stack, name: str) -> bool:
         try:
-            self._setup.named(self._target.device, _name(self._joined(stack, name)))
+            self._setup.named(self.target.device, _name(self._joined(stack, name)))
         except BadInput:
             return False
         return True
 
     def _cases(self, rung: Rung, dtype: str, stack: Stack) -> Iterator[Case]:
         """Yield the cases of the rung in ``dtype`` that the user selected."""
-        options, setting = self._setup.options, self._setup.named(self._target.device, _name(stack))
+        options, setting = self._setup.options, self._setup.named(self.target.device, _name(stack))
         for request in rung.requests:
             if options.purpose == "inference" and rung.name in ("train", "data-loader"):
                 continue
-            for case in cases_under(request, self._target, setting, options):
-                tries = rung.tries if self._target.backend == "miopen" else 1
+            for case in cases_under(request, self.target, setting, options):
+                tries = rung.tries if self.target.backend == "miopen" else 1
                 plain = replace(case, setting=DEFAULT, needs=(), if_failed=(), repeats=tries)
                 if case.dtype == dtype and options.selects(case.check, case.id):
                     yield plain

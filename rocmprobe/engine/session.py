@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Optional
 
@@ -12,7 +12,7 @@ from rocmprobe.engine.journal import BaseJournal, CannotWrite, Plan, Waiting
 from rocmprobe.engine.ladder import Ladder
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.outcome import without_trial
-from rocmprobe.engine.plan import Request, cases_of_stack
+from rocmprobe.engine.plan import Request, cases_of_stack, in_order
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT
@@ -38,6 +38,7 @@ class Session:
         self.ladders = {
             target.device: Ladder(setup, target, journal.find) for target in setup.targets if target.torch
         }
+        self._to_climb = set(self.ladders)
 
     def plan(self, cases: Sequence[Case], record: bool = True) -> None:
         """Add cases to the plan of this run, also while the run goes on, and record them if ``record``."""
@@ -45,10 +46,13 @@ class Session:
         if record:
             self.journal.append(Plan(tuple(case.id for case in cases)))
 
-    def climb(self) -> Optional[Case]:
-        """Return the next case of a ladder, or None if each device's ladder is climbed."""
-        for device, ladder in self.ladders.items():
-            case = None if self.journal.wedged(device) else ladder.next()
+    def climb(self, devices: Optional[Collection[str]] = None) -> Optional[Case]:
+        """Return the next case of a ladder, or None if the ladder of each of ``devices`` is climbed.
+
+        ``devices`` is None for all devices of the run.
+        """
+        for device in self.ladders if devices is None else devices:
+            case = None if self.journal.wedged(device) else self.ladders[device].next()
             if case:
                 if case.id not in self._cases:
                     self.plan((case,))
@@ -60,19 +64,30 @@ class Session:
         """True if the ladders have enough outcomes to recommend a configuration."""
         return all(ladder.answerable or ladder.climbed for ladder in self.ladders.values())
 
-    def cases_of_stacks(self, requests: Sequence[Request]) -> Iterator[Case]:
-        """Yield the cases of ``requests`` under the stacks that the ladders found.
-
-        Leave out stacks whose cases are planned anyway.
-        """
+    def plan_stacks(self, requests: Sequence[Request]) -> Sequence[Case]:
+        """Plan the cases of ``requests`` under the stacks of climbed ladders. Return the new cases."""
         options = self.setup.options
-        for target in self.setup.targets:
-            climbed = self.ladders[target.device].climbed if target.torch else None
-            for setting, dtypes in climbed.settings(self.setup, target) if climbed else ():
+        added: dict[str, Case] = {}
+        for ladder in self.ladders.values():
+            found = ladder.climbed.settings(self.setup, ladder.target) if ladder.climbed else ()
+            for setting, dtypes in found:
                 for request in requests:
-                    for case in cases_of_stack(request, target, setting, dtypes, options):
+                    for case in cases_of_stack(request, ladder.target, setting, dtypes, options):
                         if case.id not in self._cases and options.selects(case.check, case.id):
-                            yield case
+                            added[case.id] = case
+        planned = in_order(tuple(added.values()))
+        self.plan(planned, record=bool(planned))
+        return planned
+
+    def run_ladder(self, device: str, requests: Sequence[Request]) -> None:
+        """Climb the ladder of ``device``, and run ``requests`` under its stacks, unless this is done."""
+        if device not in self._to_climb:
+            return
+        self._to_climb.discard(device)
+        while case := self.climb((device,)):
+            self.outcome(case)
+        for case in self.plan_stacks(requests):
+            self.outcome(case)
 
     def close(self, at_once: bool) -> None:
         """End the child process, by a signal if ``at_once`` is True."""
@@ -172,9 +187,11 @@ class Session:
                 return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.failure)
             if not gate.works:
                 return self._without_trial(case, "skipped", None, f"{gate.id} is {gate.state}")
-        return self._without_trial(
-            case, "skipped", None, "the default gives correct results here, so no other setting is needed"
-        )
+        if any(gate.setting == case.setting for gate in gates):
+            why = f"{' and '.join(gate.check for gate in gates)} works here, so this test is not needed"
+        else:
+            why = "the default gives correct results here, so no other setting is needed"
+        return self._without_trial(case, "skipped", None, why)
 
     def _derive_setting(self, case: Case) -> Optional[Outcome]:
         """Choose the environment variables of the case's setting. Return an outcome if none are suitable."""

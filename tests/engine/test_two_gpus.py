@@ -61,6 +61,24 @@ def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Pa
     )
 
 
+def test_each_process_climbs_the_ladder_of_its_gpu(tmp_path: Path) -> None:
+    fault = {"library": "rocblas", "effect": "wrong", "unless": {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}}
+    machine = machine_file(tmp_path / "machine.toml", fault, gpus=2)
+    found = run(
+        tmp_path / "out", "--simulate", machine, "--device", "all", "-n", "2", "--only", "*/gemm/float32*"
+    )
+    assert workers(found.folder) == 2
+    for device in ("cuda:0", "cuda:1"):
+        first, *later = (name for name in found.states if name.startswith(device))
+        assert (first, found.states[first]) == (f"{device}/default/gemm/float32/x20", "wrong")
+        cured = f"{device}/no-hipblaslt/gemm/float32"
+        assert (found.states[f"{cured}/x20"], found.states[cured]) == ("pass", "pass")
+        # Without the cure, the case does not run again.
+        assert later[-1] == f"{device}/default/gemm/float32"
+        assert found.states[later[-1]] == "skipped"
+    assert not found.results.partial
+
+
 def test_one_device_has_one_process(tmp_path: Path) -> None:
     found = run(tmp_path / "out", "--device", "cpu", "--only", "copy", "-n", "3")
     assert workers(found.folder) == 1
