@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rocmprobe.engine.ladder import RUNGS
 from rocmprobe.knowledge.settings import (
     Versions,
     all_settings,
+    compose,
     reason_without_effect,
     search_flags,
     settings_for,
@@ -139,6 +141,29 @@ class TestCures:
             assert row[0].name in excludes[name], name
             with pytest.raises(BadInput, match="exclude each other"):
                 settings_for("miopen", f"{row[0].name}+{name}")
+
+    @every_row(
+        "names",
+        [
+            "find-fast+find-normal", "tuned+immediate", "override-gfx900+override-gfx1030",
+            "no-override+override-gfx1030", "aotriton-experimental+no-aotriton-experimental",
+        ],
+    )  # fmt: skip
+    def test_settings_that_give_a_variable_two_values_exclude_each_other(self, names):
+        for name in (names, "+".join(reversed(names.split("+")))):
+            with pytest.raises(BadInput, match="exclude each other"):
+                settings_for("miopen", name, "2.6.0")
+
+    @every_row("name", ["float64", "no-faulty-solvers"])
+    def test_a_setting_whose_effect_would_be_lost_is_not_combined(self, name):
+        with pytest.raises(BadInput, match=f"the setting {name} cannot be combined"):
+            settings_for("miopen", f"no-gemm+{name}")
+
+    def test_derived_variables_can_be_combined(self):
+        rows = {setting.name: setting for setting in settings_for("miopen", "all")}
+        derived = replace(rows["no-faulty-solvers"], env={"MIOPEN_DEBUG_CONV_WINOGRAD": "0"})
+        combined = compose([rows["no-gemm"], derived])
+        assert combined.env == {"MIOPEN_DEBUG_CONV_GEMM": "0", "MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
 
     @every_row("row", [row for row in ROWS if row[0].unset])
     def test_a_variable_that_is_unset_is_in_the_catalogue(self, row):

@@ -143,28 +143,26 @@ def named(rows: Mapping[str, Setting], name: str) -> Setting:
 def compose(members: Sequence[Setting]) -> Setting:
     """Return one setting with the changes of all ``members``.
 
-    A later member overrides the variables and flags of an earlier one. The setting ``default`` changes
-    nothing, so it is not in the name. Raise BadInput if one member excludes another.
+    The setting ``default`` changes nothing, so it is not in the name. Raise BadInput if two members exclude
+    each other, or if a run must first choose the variables of a member.
     """
     parts = [member for member in members if member.name != DEFAULT]
     if len(parts) < 2:
         return parts[0] if parts else members[0]
     for part in parts:
+        if part.dtype or (part.derived and not part.env):
+            raise BadInput(f"the setting {part.name} cannot be combined with other settings")
         for other in parts:
-            if other.name in part.excludes:
+            if other.name in part.excludes or _disagree(part, other):
                 raise BadInput(f"the settings {part.name} and {other.name} exclude each other")
-    env: dict[str, str] = {}
-    for part in parts:
-        env = {**{name: env[name] for name in env if name not in part.unset}, **part.env}
-    first = parts[0]
     return replace(
-        first,
+        parts[0],
         name="+".join(part.name for part in parts),
         members=tuple(part.name for part in parts),
         reason="; ".join(part.reason for part in parts),
         verdict=max((part.verdict for part in parts), key=VERDICTS.index),
-        env=env,
-        unset=tuple(dict.fromkeys(name for part in parts for name in part.unset if name not in env)),
+        env={name: value for part in parts for name, value in part.env.items()},
+        unset=tuple(dict.fromkeys(name for part in parts for name in part.unset)),
         torch={flag: value for part in parts for flag, value in part.torch.items()},
         vendor_library=all(part.vendor_library for part in parts),
         bypass=any(part.bypass for part in parts),
@@ -183,6 +181,16 @@ def compose(members: Sequence[Setting]) -> Setting:
         excludes=tuple(dict.fromkeys(name for part in parts for name in part.excludes)),
         one_device=any(part.one_device for part in parts),
     )  # fmt: skip
+
+
+def _disagree(one: Setting, other: Setting) -> bool:
+    """Return True if the settings give one variable or flag two values, or one unsets what the other sets."""
+    differ = any(
+        mine[name] != theirs[name]
+        for mine, theirs in ((one.env, other.env), (one.torch, other.torch))
+        for name in mine.keys() & theirs.keys()
+    )
+    return differ or not one.env.keys().isdisjoint(other.unset)
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
