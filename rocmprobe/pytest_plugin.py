@@ -397,7 +397,8 @@ def _settled(item: pytest.Item, case: Case) -> Outcome:
         own = _session(config)
         if _on_worker(config):
             # xdist decides which items a worker runs, so the ladder has no items of its own there.
-            own.run_ladder(case.device, config.stash.get(_REQUESTS, []))
+            requests = config.stash.get(_REQUESTS, [])
+            own.run_ladder(case.device, requests)
         settled = own.outcome(case)
     outcome = item.stash[_OUTCOME] = _expectations(item.config).marked(settled)
     item.user_properties.append(("rocmprobe", {name: getattr(outcome, name) for name in _HTML_COLUMNS}))
