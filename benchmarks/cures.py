@@ -310,7 +310,8 @@ def climb(file: Path) -> None:
     sentence = getattr(write_report(journal).recommendation, "sentence", "")
     seconds = time.monotonic() - started
     print(
-        f"{file.stem}: {cases} cases in {seconds:.0f} s, first answer after {first or seconds:.0f} s. {sentence}"
+        f"{file.stem}: {cases} cases in {seconds:.0f} s, first answer after {first or seconds:.0f} s.",
+        sentence,
     )
 
 
