@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEGMENT = 8
 #: Number of calls on a GPU, and the seconds after which no further call is made. In three directions, 20
 #: calls find a fault of one call in 20 with a probability of 95 %.
-_CALLS, _SECONDS = 20, 0.5
+_CALLS, _SECONDS = 20, 0.25
 #: Maximum number of samples whose operands are gathered at once, to limit memory.
 _CHUNK = 1024
 #: From this batch size on, PyTorch's own convolution on a CPU uses Winograd and FFT of NNPACK (use_nnpack in

@@ -33,6 +33,7 @@ FAMILIES = (
     ("winograd-only", "no-winograd"),
     ("direct-only", "no-direct"),
 )
+AT_SIZE = "convolution-at-size"
 #: Settings without MIOpen's convolution, which the first answer compares to the stack.
 ALTERNATIVES = ("vendor-off", "bypass")
 #: Number of repetitions of a case that fails now and then. 100 tries miss a failure that happens in one of 20
@@ -67,7 +68,7 @@ RUNGS = (
         "conv",
         (
             Request("convolution", problems="native", directions=True),
-            Request("convolution-at-size", problems="sizes", directions=True),
+            Request(AT_SIZE, problems="sizes", directions=True),
         ),
     ),
     Rung("batch-norm", (Request("batch-norm", dtypes=("float32", "float16")),), carries=False, tries=20),
@@ -206,7 +207,9 @@ class Ladder:
         for name in ALTERNATIVES:
             if name in self._rows and name not in base and self._can_join(base, name):
                 for rung in (_RUNG["conv"], _RUNG["train"]):
-                    self._first_failure(rung, "float32", self._joined(base, name))
+                    self._first_failure(
+                        rung, "float32", self._joined(base, name), self._too_large is not None
+                    )
         self.answerable = True
 
     def _own_environment(self) -> Optional[Stack]:
@@ -279,11 +282,16 @@ class Ladder:
             return False
         return self._first_failure(rung, dtype, stack) is None
 
-    def _first_failure(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Case]:
-        """Return the first case of the rung that fails under ``stack``, or None."""
+    def _first_failure(self, rung: Rung, dtype: str, stack: Stack, at_size: bool = True) -> Optional[Case]:
+        """Return the first case of the rung that fails under ``stack``, or None.
+
+        Leave out convolutions at the sizes of real images unless ``at_size`` is True.
+        """
         for case in self._cases(rung, dtype, stack):
+            if case.check == AT_SIZE and not at_size:
+                continue
             outcome = self._outcome(case, stack)
-            if outcome.fails and case.check == "convolution-at-size" and self._too_large is None:
+            if outcome.fails and case.check == AT_SIZE and self._too_large is None:
                 self._too_large = case, stack
             if outcome.fails or outcome.failure == NO_SOLVER:
                 return case

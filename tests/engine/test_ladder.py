@@ -214,7 +214,7 @@ def test_a_clean_environment_cures_the_own_one() -> None:
 def test_a_resumed_search_continues() -> None:
     whole = Climb(faulty("winograd", "gemm"))
     expected = whole.climbed()
-    for kept in range(0, len(whole.asked), 7):
+    for kept in range(0, len(whole.asked), 40):
         some = dict(list(whole.outcomes.items())[:kept])
         resumed = Climb(faulty("winograd", "gemm"), outcomes=some)
         assert resumed.climbed() == expected
