@@ -80,7 +80,7 @@ def convolution_at_size(context: CheckContext) -> CheckResult:
         )
         allowed = limit("max_ratio", context.dtype_name, terms, guarantee, parts) * measured.max_reference
         if holds and not broken:
-            if context.backend.library != "oneDNN":
+            if context.backend.name != "onednn":
                 _compare_repetitions(context, lambda: tier.call(**placed)[name], 2 * allowed, answer)
             return answer
         # Do not use `error > ...`, because NaN would then count as correct.

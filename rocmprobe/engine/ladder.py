@@ -22,7 +22,7 @@ from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT, Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import NO_SOLVER, BadInput, Outcome, Setting
+from rocmprobe.model.results import NO_SOLVER, RUN_DIED, BadInput, Outcome, Setting
 from rocmprobe.model.size_search import next_size
 
 _HALF = ("float16", "bfloat16")
@@ -137,6 +137,7 @@ class Ladder:
         self.target = target
         self._find = find
         self._rows = {row.name: row for row in setup.settings[target.device]}
+        self._cures = setup.options.settings in ("default", "all")
         self._failed: list[Case] = []
         #: The first case that failed at size, and the stack.
         self._too_large: Optional[tuple[Case, Stack]] = None
@@ -389,7 +390,9 @@ class Ladder:
         """Return the outcome of ``case`` under ``stack``. Raise _Missing if there is none yet."""
         asked = replace(case, setting=_name(stack))
         outcome = self._find(asked.id)
-        if outcome is None:
+        # The search for cures needs the outcome of a case during which the run was killed.
+        ended = outcome is not None and outcome.failure == RUN_DIED and self._cures
+        if outcome is None or ended:
             raise _Missing(asked)
         if outcome.failure == "torch-unusable":
             raise _Unusable

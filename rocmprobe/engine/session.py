@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.journal import BaseJournal, CannotWrite, Plan, Waiting
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, Plan, Retry, Waiting
 from rocmprobe.engine.ladder import Ladder
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.outcome import without_trial
@@ -56,6 +56,8 @@ class Session:
             if case:
                 if case.id not in self._cases:
                     self.plan((case,))
+                if self.journal.find(case.id):
+                    self.journal.append(Retry(case.id))
                 return case
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -219,6 +219,24 @@ def test_a_resumed_search_continues() -> None:
         resumed = Climb(faulty("winograd", "gemm"), outcomes=some)
         assert resumed.climbed() == expected
         assert resumed.asked == whole.asked
+
+
+@pytest.mark.parametrize("setting", ["default", "no-gemm"])
+def test_a_case_during_which_the_run_was_killed_is_repeated(setting: str) -> None:
+    whole = Climb(faulty("gemm"))
+    expected = whole.climbed()
+    known = list(whole.outcomes.items())
+    place = next(
+        number
+        for number, (_, each) in enumerate(known)
+        if each.setting == setting and each.check == "convolution"
+    )
+    name, killed = known[place]
+    some = dict(known[:place])
+    some[name] = replace(killed, state="aborted", failure="run-died")
+    resumed = Climb(faulty("gemm"), outcomes=some)
+    assert resumed.climbed() == expected
+    assert resumed.outcomes == whole.outcomes
 
 
 def test_no_cure_is_tried_if_the_user_named_the_settings() -> None:
