@@ -25,18 +25,28 @@ class Notice:
     body: str
 
 
-def notices(results: Results) -> tuple[Notice, ...]:
-    """Return the warnings, the most severe first."""
+def notices(results: Results, live: bool = False) -> tuple[Notice, ...]:
+    """Return the warnings, the most severe first. ``live`` is True while the run goes on."""
     return (
-        *_simulated(results), *_partial(results), *_noted(results), *_overridden(results.machine),
-        *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results),
-    )  # fmt: skip
+        *_simulated(results),
+        *(_running() if live else _partial(results)),
+        *_noted(results),
+        *_overridden(results.machine),
+        *_dirty(results.machine),
+        *_busy(results.machine.gpus),
+        *_probe_errors(results),
+    )
 
 
 def _simulated(results: Results) -> Iterator[Notice]:
     if results.simulated:
         body = f"Machine {results.simulated}: nothing ran on a real GPU. Speeds are those of a CPU."
         yield Notice("simulated", "SIMULATED", body)
+
+
+def _running() -> Iterator[Notice]:
+    body = "This is a first answer. The run goes on, and this page reloads itself."
+    yield Notice("partial", "Still running", body)
 
 
 def _partial(results: Results) -> Iterator[Notice]:

@@ -41,6 +41,7 @@ class Summary:
     - ``word``, ``tone``: the verdict in words, and its colour tone
     - ``headline``: the verdict in at most twelve words
     - ``reason``: sentences that say what to do and why
+    - ``live``: True while the run goes on
     - ``to_copy``: blocks that apply the recommended configuration
     - ``nothing_to_copy``: sentence that replaces ``to_copy`` if there are no blocks
     - ``others``: blocks for other uses, e.g. for float16
@@ -62,6 +63,7 @@ class Summary:
     tone: str
     headline: str
     reason: str
+    live: bool
     notices: tuple[Notice, ...]
     to_copy: ToCopy
     nothing_to_copy: str
@@ -81,8 +83,8 @@ class Summary:
     advice: tuple[OtherHelp, ...]
 
 
-def summarize(results: Results) -> Summary:
-    """Return the summary of ``results``, which must be judged."""
+def summarize(results: Results, live: bool = False) -> Summary:
+    """Return the summary of ``results``, which must be judged. ``live`` is True while the run goes on."""
     found = results.recommendation or Recommendation("none", "")
     verdict = found.verdict if results.recommendation else ""
     wording = WORDINGS[verdict]
@@ -99,7 +101,8 @@ def summarize(results: Results) -> Summary:
         tone="unlearned" if results.partial and verdict else wording.tone,
         headline=headline(results),
         reason=found.sentence or wording.sentence,
-        notices=notices(results),
+        live=live,
+        notices=notices(results, live),
         to_copy=main,
         nothing_to_copy="" if main.blocks else wording.nothing_to_copy,
         others=_others(results, found, main),

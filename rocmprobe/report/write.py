@@ -38,7 +38,7 @@ TEXTS = ("md", "issue")
 def write_first_report(journal: RunJournal) -> Results:
     """Write report.html while the run goes on. The page reloads itself."""
     results = judged(journal)
-    page = html.page(summarize(results), live=True)
+    page = html.page(summarize(results, live=True))
     write_atomically(page.encode(), journal.path.parent / _NAMES["html"])
     return results
 

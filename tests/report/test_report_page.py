@@ -415,3 +415,10 @@ def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -
     assert 'class="by-layer"' in page
     # What does not apply to this machine does not keep the ladder from holding.
     assert "every layer that applies works" in page
+
+
+def test_a_page_of_a_run_that_goes_on_says_so_and_reloads_itself() -> None:
+    page = html.page(summarize(dataclasses.replace(sample.rdna1(), finished=None, partial=True), live=True))
+    assert '<meta http-equiv="refresh"' in page
+    assert "The run goes on" in page
+    assert "--resume" not in page.partition("<h2")[0]

@@ -30,11 +30,8 @@ _PACKAGE = "rocmprobe.report.page"
 _INDENT = re.compile(r"\n\s+(?=<)")
 
 
-def page(summary: Summary, live: bool = False) -> str:
-    """Return the HTML page of a run, shortened to at most ``CAP`` bytes.
-
-    If the run is ``live``, i.e. goes on, the page reloads itself.
-    """
+def page(summary: Summary) -> str:
+    """Return the HTML page of a run, shortened to at most ``CAP`` bytes."""
     script, texts, packed = asset(_PACKAGE, "page.js"), _issue_texts(summary), _pack(to_json(summary.results))
     files = {
         "policy": content_security_policy([script]),
@@ -46,7 +43,6 @@ def page(summary: Summary, live: bool = False) -> str:
         made = _templates(fit).get_template("page.html.jinja").render(
             **files,
             summary=summary,
-            live=live,
             page=view.build(summary, fit),
             in_words=problem_words,
             severity_symbols=SEVERITY_SYMBOLS,
