@@ -181,7 +181,7 @@ class Ladder:
             stacks[dtype], _ = self._climbed(RUNGS, dtype, stack)
         # Test each stack as a whole, because a rung was climbed before the cures of the rungs above it.
         for dtype, whole_stack in stacks.items():
-            for rung in _FROM_CONVOLUTION if len(whole_stack) > 1 else ():
+            for rung in _FROM_CONVOLUTION if whole_stack != (DEFAULT,) else ():
                 self._first_failure(rung, dtype, whole_stack)
         self._alternatives(stack)
         self._bisect_size()

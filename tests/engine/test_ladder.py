@@ -249,3 +249,13 @@ def test_only_the_selected_checks_run() -> None:
     climb = Climb(faulty("gemm"), RunOptions(only=("convolution",)))
     assert climb.climbed().stacks["float32"] == ("no-gemm",)
     assert {case.split("/")[2] for case in climb.asked} == {"convolution"}
+
+
+def test_a_cure_of_a_high_rung_is_tested_on_convolution_too() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        return "error" if case.check == "training-step" and "HSA_ENABLE_SDMA" not in setting.env else "pass"
+
+    climb = Climb(rule)
+    assert climb.climbed().stacks["float32"] == ("no-sdma",)
+    checks = {outcome.check for outcome in climb.outcomes.values() if outcome.setting == "no-sdma"}
+    assert {"convolution", "convolution-at-size", "training-step"} <= checks
