@@ -13,13 +13,15 @@ class Limits:
 
     - ``stall``: the GPU is busy all the time, or nothing is at work
     - ``blind``: nothing shows whether the GPU is busy, and the worker does not compile
-    - ``most``: in any case
+    - ``most``: in all other cases
+    - ``computing``: nothing shows whether the GPU is busy, and more threads are busy than wait for a GPU
     - ``cpu_computes``: True if a busy CPU is a sign of work, not of a wait for the GPU
     """
 
     stall: float
     blind: float
     most: float
+    computing: float = 0.0
     cpu_computes: bool = False
 
 
@@ -64,7 +66,7 @@ class Budgets:
         if phase == "start":
             return Limits(self.start, self.start, self.start)
         most = self.first_call if phase == "first-call" else self.steady
-        return Limits(self.stall, self.blind, most, phase not in ("first-call", "steady"))
+        return Limits(self.stall, self.blind, most, self.first_call, phase not in ("first-call", "steady"))
 
 
 BUDGETS = {

@@ -30,6 +30,9 @@ _MOSTLY = 0.8
 #: New memory pages per second of a process that compiles. GCC's slowest passes needed more than 100, a loop
 #: that waits for a GPU needs none.
 _COMPILER_PAGES = 5
+#: If more threads than this are busy, the worker computes. A wait for a GPU keeps at most two threads busy:
+#: the caller, and ROCr's thread for events if HSA_ENABLE_INTERRUPT is 0. An emulated GPU keeps three.
+_WAITING_THREADS = 2.5
 #: Activities that the progress shows as "compiling".
 COMPILING = ("compiler-child", "compiling")
 #: Default folders for databases and compiled kernels, keyed by the environment variable for their path.
@@ -82,14 +85,16 @@ def judge(samples: Sequence[Sample], limits: Limits, idle_percent: float = 0.0) 
     A worker that compiles or reads files has time until ``limits.most``. If nothing compiles, and the GPU is
     busy all the time or the GPU and the CPU are idle, the worker hangs. A busy CPU beside an idle GPU is a
     loop that waits for the GPU, unless the worker also uses new memory, as every compiler does: such a loop
-    is a hang, too. If the load of the GPU is unknown or changes, the limit is ``limits.blind``.
+    is a hang, too. If the load of the GPU is unknown or changes, the limit is ``limits.blind``, or
+    ``limits.computing`` if more threads are busy than wait for a GPU, e.g. those of an emulated GPU.
     """
     now = samples[-1].at
     window = [each for each in samples if each.at >= now - limits.stall]
     first, last = window[0], window[-1]
     seconds = last.at - first.at
     gpu = _gpu_is_busy(window, idle_percent)
-    cpu = last.cpu - first.cpu > seconds / 4
+    cpu_seconds = last.cpu - first.cpu
+    cpu = cpu_seconds > seconds / 4
     new_memory = last.pages - first.pages >= max(1.0, _COMPILER_PAGES * seconds)
     compiler = any(each.compiler for each in window)
     stored = last.stored != first.stored
@@ -102,7 +107,10 @@ def judge(samples: Sequence[Sample], limits: Limits, idle_percent: float = 0.0) 
     if compiler or stored or new_memory or last.read > first.read:
         return Verdict(activity, limits.most)
     if gpu is None:
-        return Verdict(activity, min(limits.blind, limits.most))
+        limit = min(limits.blind, limits.most)
+        if cpu_seconds > _WAITING_THREADS * seconds:
+            limit = max(limit, limits.computing)
+        return Verdict(activity, limit)
     if cpu and not gpu and limits.cpu_computes:
         return Verdict(activity, limits.most)
     # On a machine under load, the first sample can come late.

@@ -57,6 +57,10 @@ class TestRules:
             (samples(gpu=None, **IDLE), "idle", 60),
             (samples(gpu=None, **BUSY), "busy", 60),
             (samples(gpu=None, **COMPILES), "busy", 180),
+            # Two threads that wait, and three of an emulated GPU.
+            (samples(gpu=None, cpu=2), "busy", 60),
+            (samples(gpu=None, cpu=3), "busy", 180),
+            (samples(cpu=3), "busy", HANG),
             (samples(gpu=None, compiler=True), "compiler-child", 180),
         ],
     )
@@ -95,6 +99,8 @@ class TestRules:
     def test_the_phase(self) -> None:
         assert judge(samples(gpu=99), QUICK.limits("steady")).limit == HANG
         assert judge(samples(**COMPILES), QUICK.limits("steady")).limit == 60
+        assert judge(samples(gpu=None, cpu=2), QUICK.limits("steady")).limit == 60
+        assert judge(samples(gpu=None, cpu=3), QUICK.limits("steady")).limit == 180
         # References are computed on the CPU.
         assert judge(samples(**BUSY), QUICK.limits("prepare")).limit == 60
         assert judge(samples(**IDLE), QUICK.limits("prepare")).limit == HANG
