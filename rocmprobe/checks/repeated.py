@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Union
 
 from rocmprobe.checks.check import Check, Requires
@@ -17,6 +18,8 @@ COPIES = ((4 << 10, 3000, 60), (64 << 10, 3000, 12), (1 << 20, 300, 2))
 #: Number of kernels, and number of kernels before each comparison.
 KERNELS, _KERNELS_AT_ONCE = 3000, 60
 _ELEMENTS_OF_KERNEL = 1024
+#: Seconds after which no further batch of a kind begins. A GPU needs 0.2 s, an emulated GPU minutes.
+_SECONDS = 2.0
 #: Random integers are smaller, so that float32 can represent them plus the number of a batch.
 _LARGEST = 1 << 23
 
@@ -28,7 +31,8 @@ def repeated(context: CheckContext) -> CheckResult:
     If no fault shows in n operations, the rate of faults is below 3 / n with 95 % confidence. So the check
     finds a fault in 1 of 1000 copies of 4 KiB or of 64 KiB in either direction, in 1 of 1000 kernels, and in
     1 of 100 copies of 1 MiB, each with more than 95 % probability. A GPU copies from pageable memory and
-    from pinned memory, each as often.
+    from pinned memory, each as often. On a slow device, the time ends before all operations are done. Then
+    the message says how many were done, and which rate they can show.
     """
     pinnable = context.backend.device_type == "cuda"
     answer = CheckResult()
@@ -90,13 +94,14 @@ class _Kernels:
 def _counted(
     context: CheckContext, answer: CheckResult, what: str, count: int, batch: Union[_Copies, _Kernels]
 ) -> float:
-    """Run ``batch`` until ``count`` operations are done, and return the seconds.
+    """Run ``batch`` until ``count`` operations are done or the time is up, and return the seconds.
 
-    Store the first wrong result in ``answer``.
+    Store the number of operations and the first wrong result in ``answer``.
     """
     import torch
 
     seconds, at_once = 0.0, len(batch.expected)
+    ends = time.monotonic() + _SECONDS
     for done in range(at_once, count + 1, at_once):
         result, passed = context.steady_call(batch.run)
         seconds += passed
@@ -104,6 +109,14 @@ def _counted(
             faulty = int((result != batch.expected).any(1).sum())
             answer.state, answer.message = "wrong", f"{faulty} of the first {done} {what} gave wrong data"
             break
+        if time.monotonic() > ends:
+            break
+    answer.numerics[what] = done
+    if answer.state == "pass" and done < count:
+        rate = f"enough to find a fault in 1 of {done // 3}"
+        answer.message += (
+            f"{'; ' if answer.message else ''}only {done} of {count} {what} in {_SECONDS:g} s, {rate}"
+        )
     return seconds
 
 

@@ -34,6 +34,9 @@ POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side ass
 Emit = Callable[[Event], None]
 #: Maximum number of attempts per case in this process. A failure is retried if the process survives.
 ATTEMPTS = 3
+#: No further repetition begins after so many seconds times the number of repetitions. A GPU needs
+#: milliseconds for most cases, an emulated GPU several seconds.
+SECONDS_PER_REPETITION = 1.0
 
 
 def injector_of(spec: Spec, events: int) -> Injector:
@@ -66,8 +69,10 @@ class Driver(Protocol):
 def answer(driver: Driver, case: Case, emit: Emit) -> tuple[list[CheckResult], bool]:
     """Run a case with retries. Return all attempts, and True if this process cannot run another case.
 
-    If the case is repeated, return the attempts of the first repetition that fails, or of the last one.
+    If the case is repeated, return the attempts of the first repetition that fails, or of the last one. Stop
+    early if the repetitions take too long, and say so.
     """
+    ends = time.monotonic() + SECONDS_PER_REPETITION * case.repeats
     for repetition in range(1, case.repeats + 1):
         if case.repeats > 1:
             emit(Repetition(repetition))
@@ -76,6 +81,13 @@ def answer(driver: Driver, case: Case, emit: Emit) -> tuple[list[CheckResult], b
             if case.repeats > 1:
                 attempts[0].message = f"repetition {repetition} of {case.repeats}: {attempts[0].message}"
             break
+        if time.monotonic() > ends:
+            break
+    if case.repeats > 1:
+        attempts[-1].numerics["repetitions"] = repetition
+        if attempts[0].state == "pass" and repetition < case.repeats:
+            short = f"only {repetition} of {case.repeats} repetitions, because each is slow"
+            attempts[0].message = "; ".join(filter(None, (attempts[0].message, short)))
     return attempts, poisoned
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 from asking import context
 
+from rocmprobe.checks import repeated as module
 from rocmprobe.checks.repeated import COPIES, KERNELS, repeated
 
 SMALL = "conv2d-fp32-n1-c1-i8x8-k1-f3x3"
@@ -20,6 +21,19 @@ SMALL = "conv2d-fp32-n1-c1-i8x8-k1-f3x3"
 def test_every_copy_and_kernel_of_a_cpu_is_exact() -> None:
     answer = repeated(replace(context(SMALL), problem=None))
     assert (answer.state, answer.message) == ("pass", "")
+    assert sum(answer.numerics.values()) == sum(count for _, count, _ in COPIES) + KERNELS
+
+
+def test_a_slow_device_does_fewer_operations_and_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SECONDS", 0.0)
+    answer = repeated(replace(context(SMALL), problem=None))
+    assert answer.state == "pass"
+    kinds = answer.message.split("; ")
+    assert len(kinds) == len(COPIES) + 1
+    assert kinds[-1] == "only 60 of 3000 small kernels in 0 s, enough to find a fault in 1 of 20"
+    assert answer.numerics["small kernels"] == 60
+    # The same rule of three.
+    assert 1 - (1 - 1 / 20) ** 60 > 0.95
 
 
 def test_there_are_enough_operations_for_the_rate_that_the_check_promises() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rocmprobe.checks.tools.case import Case, trial_key
 from rocmprobe.checks.tools.context import CheckResult
+from rocmprobe.worker import main
 from rocmprobe.worker.main import answer
 from rocmprobe.worker.messages import Event, Repetition
 
@@ -48,6 +49,14 @@ def test_all_repetitions_pass() -> None:
     driver = Scripted(0)
     attempts, _ = answer(driver, CASE, lambda event: None)
     assert ([each.state for each in attempts], driver.attempts) == (["pass"], 100)
+    assert (attempts[0].message, attempts[0].numerics) == ("", {"repetitions": 100})
+
+
+def test_a_slow_case_is_repeated_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "SECONDS_PER_REPETITION", 0.0)
+    (attempt,), _ = answer(Scripted(0), CASE, lambda event: None)
+    assert (attempt.state, attempt.numerics) == ("pass", {"repetitions": 1})
+    assert attempt.message == "only 1 of 100 repetitions, because each is slow"
 
 
 def test_a_case_without_repetitions_is_retried_after_a_failure() -> None:
