@@ -348,6 +348,11 @@ class TestOtherLayers:
         assert act_on(dataclasses.replace(results, findings=diagnose(results)))
         assert "training-step" in ids(results)
         assert "training-step" not in ids(run({"default/training-step/*": "blocked"}))
+        assert "each of its layers passed alone" in finding(results, "training-step").title
+        # Batch norm was not tested.
+        fewer = tuple(each for each in results.outcomes if each.check != "batch-norm")
+        found = finding(dataclasses.replace(results, outcomes=fewer), "training-step")
+        assert found.title == "A small network does not train correctly with MIOpen"
 
         # The bypass is blamed only where GEMM holds.
         broken = {f"bypass/convolution/{FP32}/fwd": "wrong"}

@@ -10,6 +10,8 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding
 from rocmprobe.text.plain_text import joined
 
+#: Checks of the layers of the small network.
+_LAYERS = ("gemm", "convolution", "batch-norm")
 _OLD_VALUES = (
     " To find the reason, run your program with PYTORCH_NO_CUDA_MEMORY_CACHING=1. If the numbers are correct "
     "then, a kernel reads memory with old values. The variable makes programs much slower."
@@ -27,7 +29,10 @@ def training_step(run: Evidence) -> Iterator[Finding]:
         broken = failed(outcome for outcome in run.outcomes if outcome.check == "training-step")
         under = f"under {joined(list(dict.fromkeys(outcome.setting for outcome in broken)))}"
     if broken:
-        title = f"A small network does not train correctly {under}, although each of its layers passed alone"
+        alone = [run.of(name, broken[0].setting) for name in _LAYERS]
+        passed = all(outcomes and all(each.works for each in outcomes) for outcomes in alone)
+        title = f"A small network does not train correctly {under}"
+        title += ", although each of its layers passed alone" if passed else ""
         advice = "Use the recommended configuration, if there is one. Its training step passed."
         if broken[0].device != "cpu" and all(outcome.state == "wrong" for outcome in broken):
             advice += _OLD_VALUES
