@@ -296,6 +296,14 @@ class TestWrongByLayer:
         assert found.evidence == ("cuda:0/batch-norm-pytorch/training-step/float32: wrong",)
         assert "PYTORCH_NO_CUDA_MEMORY_CACHING=1" in found.advice
 
+        # The ladder's outcome under bypass, where batch norm in MIOpen blocks the planned training step.
+        results = run(DEAD_BATCH_NORM)
+        blocked = next(each for each in results.outcomes if each.id == "cuda:0/bypass/training-step/float32")
+        assert blocked.state == "blocked"
+        climbed = dataclasses.replace(blocked, id=f"{blocked.id}/x5", state="error")
+        results = dataclasses.replace(results, outcomes=(*results.outcomes, climbed))
+        assert "training-step" not in {each.id for each in judge(results).findings}
+
         # The layers of a recommendation do not name it.
         changes = {"default/lstm/*": "error"}
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
