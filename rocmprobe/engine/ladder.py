@@ -22,8 +22,9 @@ from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT, Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import NO_SOLVER, RUN_DIED, BadInput, Outcome, Setting
+from rocmprobe.model.results import NO_SOLVER, BadInput, Outcome, Setting
 from rocmprobe.model.size_search import next_size
+from rocmprobe.model.states import RUN_DIED
 
 _HALF = ("float16", "bfloat16")
 #: Families of MIOpen's solvers: the setting that allows only this family, and the setting that forbids it.

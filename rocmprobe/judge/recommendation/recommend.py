@@ -85,7 +85,9 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
     if verdict == "not-judged":
         text = not_judged(run, untested_settings(run, asked[0]))
     else:
-        text = about_the_cpu(run) + sentence(run, best, order, asked[0])
+        text = about_the_cpu(run) + sentence(
+            run, best, order, asked[0], findings, bool(changing or differing(per, asked, purpose))
+        )  # fmt: skip
         text += other_dtypes(per, asked, purpose)
         if changing:
             best_size, own_size = changing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -23,7 +23,7 @@ from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_overrid
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import NATIVE, Configuration, Results, Setting
+from rocmprobe.model.results import NATIVE, Configuration, Finding, Results, Setting
 from rocmprobe.text.plain_text import joined
 from rocmprobe.torch_flags import statement
 
@@ -105,35 +105,83 @@ def headline(results: Results) -> str:
     if found.verdict == "gpu-not-tested" and without_torch(results):
         return "The GPU was not tested with PyTorch. Install a torch for it."
     to_set = found.configuration
-    changes = _changes(to_set, setting) if setting else ""
+    changes = _changes(to_set, setting, name) if setting else ""
+    more = bool(to_set.env or to_set.code or to_set.layers)
+    unnamed = "Use the configuration below" if more else "Change nothing"
+    by_use = _by_use(results, changes or unnamed) if setting else ""
+    if by_use:
+        return by_use
     if setting and found.verdict in NATIVE and changes:
         return _at_most_twelve(
             WORDINGS["native-with-settings"].headline.format(library=name, changes=changes)
         )
-    if found.verdict == "native" and (to_set.env or to_set.code or to_set.layers):
+    outside = found.verdict in ("vendor-off", "bypass")
+    if setting and outside and (setting.env or setting.unset or setting.torch):
+        return _at_most_twelve(f"{changes}. Convolution is then correct.")
+    if found.verdict == "native" and more:
         return f"Convolution works in {name}. Use the configuration below."
-    if found.verdict == "native" and found.others:
-        uses = joined(list(found.others))
-        return f"Convolution works in {name}. Only {uses} needs a change."
+    if found.verdict == "native" and ask_for_changes(results.findings):
+        return f"Convolution works in {name}. The findings ask for other changes."
     dtype = next(iter(found.per), "float32/").partition("/")[0]
     if found.verdict == "bypass" and _native_fails(results, dtype):
         return f"Use rocmprobe's bypass. Every {dtype} convolution in {name} failed."
     return WORDINGS[found.verdict].headline.format(library=name, changes="Use the setting below")
 
 
-def _changes(configuration: Configuration, setting: Setting) -> str:
-    """Return what the user has to change for ``setting``, e.g. "Unset 5 variables and set A=1", or ""."""
+def ask_for_changes(findings: Iterable[Finding]) -> bool:
+    """Return True if a finding asks for a change of the machine or of the program."""
+    return any(finding.severity != "info" for finding in findings)
+
+
+def _by_use(results: Results, changes: str) -> str:
+    """Return a headline with the changes for each use, or "" if all uses need ``changes``.
+
+    A use is a dtype, or input sizes that keep changing.
+    """
+    found = results.recommendation
+    if found is None or found.verdict == "cpu":
+        return ""
+    suffix = f"/{results.purpose}"
+    dtypes = tuple(key[: -len(suffix)] for key in found.per if key.endswith(suffix))
+    uses: dict[str, list[str]] = {}
+    for use in dict.fromkeys((*differing(found.per, dtypes, results.purpose), *found.others)):
+        to_set = found.others.get(use)
+        setting = results.setting(to_set.setting) if to_set else None
+        if to_set and setting:
+            change = _changes(to_set, setting, library(results)) or "change nothing"
+            uses.setdefault(f"{change[:1].lower()}{change[1:]}", []).append(use)
+        elif found.per[f"{use}{suffix}"]["verdict"] == "none":
+            uses.setdefault("nothing works", []).append(use)
+    if not uses:
+        return ""
+    first = f"{changes} for {dtypes[0]}."
+    every = " ".join(f"For {joined(names)}, {change}." for change, names in uses.items())
+    whole = f"{first} {every}"
+    if len(whole.split()) > _MOST_WORDS:
+        names = [name for same in uses.values() for name in same]
+        whole = f"{first} Use other settings for {joined(names)}."
+    return _at_most_twelve(whole)
+
+
+def _changes(configuration: Configuration, setting: Setting, name: str) -> str:
+    """Return what the user has to change for ``setting``, e.g. "Unset 5 variables and set A=1", or "".
+
+    ``name`` is the name of the vendor library.
+    """
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [statement(flag, value) for flag, value in setting.torch.items() if not setting.search]
     others = [OPTIONS[option] for option in setting.pytorch_layers if option in OPTIONS]
     parts = []
     for verb, what, noun in (
-        ("unset", configuration.unset, "variables"),
+        ("unset", configuration.unset if setting.verdict in NATIVE else setting.unset, "variables"),
         ("set", switches, "variables"),
         ("use PyTorch's kernels for", others, "layers"),
     ):
         if what:
             parts.append(f"{verb} {what[0] if len(what) == 1 else f'{len(what)} {noun}'}")
+    parts += [f"switch {name} off"] if not setting.vendor_library else []
+    parts += ["use rocmprobe's bypass"] if setting.bypass else []
+    parts += ["use the CPU"] if setting.device == "cpu" else []
     words = joined(parts)
     return f"{words[:1].upper()}{words[1:]}"
 
@@ -152,8 +200,18 @@ def _native_fails(results: Results, dtype: str) -> bool:
     return bool(tried) and not any(outcome.works for outcome in tried)
 
 
-def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
-    """Return sentences that say how to run convolutions of ``dtype``, and what fails by default."""
+def sentence(
+    run: Evidence,
+    best: Optional[Assessment],
+    ranked: list[Assessment],
+    dtype: str,
+    findings: Sequence[Finding] = (),
+    only: bool = False,
+) -> str:
+    """Return sentences that say how to run convolutions of ``dtype``, and what fails by default.
+
+    ``only`` is True if another dtype, or input sizes that keep changing, need another configuration.
+    """
     name = run.library
     if best is None:
         return f"{WORDINGS['none'].sentence}{_held(ranked, dtype)}{_why(run, ranked)}"
@@ -182,7 +240,9 @@ def sentence(run: Evidence, best: Optional[Assessment], ranked: list[Assessment]
         return fails + _by_layer(run, best.setting, dtype) + faster
     verdict = best.setting.verdict
     words = WORDINGS[verdict].sentence.format(library=name, dtype=dtype, setting=_described(best.setting))
-    return fails + words + (_nothing_but(run, name) if verdict == "native" else "") + faster
+    if verdict == "native":
+        words += _nothing_but(run, name, findings, dtype if only else "")
+    return fails + words + faster
 
 
 def _rests_on(run: Evidence) -> str:
@@ -243,7 +303,8 @@ def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
     return f"{between.join(parts)}: all {dtype} problems tested give correct results.{also}"
 
 
-def _nothing_but(run: Evidence, name: str) -> str:
+def _nothing_but(run: Evidence, name: str, findings: Sequence[Finding], only: str) -> str:
+    """Return what a program needs if convolution works by default, in all dtypes or in the dtype ``only``."""
     asked = layer_outcomes(run, "default").items()
     training = run.results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
@@ -255,7 +316,10 @@ def _nothing_but(run: Evidence, name: str) -> str:
             return ""
         if training and not any(outcome.check in TRAINING for outcome in run.outcomes):
             return " Batch norm and a training step were not tested."
-        return f" Change nothing{_rests_on(run)}."
+        if not ask_for_changes(findings):
+            return f" Change nothing{f' for {only}' if only else ''}{_rests_on(run)}."
+        what = f"{only} convolution" if only else "Convolution"
+        return f" {what} needs no change{_rests_on(run)}. The findings ask for other changes."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
     return f" Convolution needs no change, but {fail} in {name}: see the configuration."
 

@@ -1,0 +1,51 @@
+"""The headline and the sentence: every change that the tested dtypes need, and no other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import synthetic
+from synthetic import Change
+
+from rocmprobe.judge.judgement import judge
+from rocmprobe.judge.summary import summarize
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline", "said"),
+    [
+        ({}, "Convolution works in MIOpen. Change nothing.", "Change nothing."),
+        (
+            {"*/convolution/*fp16*": "wrong", "no-winograd/*": "pass"},
+            "Change nothing for float32. For float16, set MIOPEN_DEBUG_CONV_WINOGRAD=0.",
+            "float32 convolution needs no change. The findings ask for other changes.",
+        ),
+        (
+            synthetic.natively("wrong", "convolution/*fp16*"),
+            "Change nothing for float32. For float16, switch MIOpen off.",
+            "For float16, use the setting “vendor-off”.",
+        ),
+        (
+            {"*/convolution/*fp16*": "wrong"},
+            "Change nothing for float32. For float16, nothing works.",
+            "No configuration gives correct results in float16.",
+        ),
+        (
+            {"default/softmax/*": "wrong"},
+            "Convolution works in MIOpen. The findings ask for other changes.",
+            "Convolution needs no change. The findings ask for other changes.",
+        ),
+        (
+            {"*/convolution/*": "wrong", "no-winograd/*": "pass", "gemm-only/*fp16*": "pass"},
+            "Set MIOPEN_DEBUG_CONV_WINOGRAD=0. Convolution then works in MIOpen.",
+            "MIOpen gives correct results with MIOPEN_DEBUG_CONV_WINOGRAD=0.",
+        ),
+    ],
+)
+def test_the_headline_names_every_change(changes: dict[str, Change], headline: str, said: str) -> None:
+    machine = dataclasses.replace(synthetic.card("gfx1100", "gfx1100"), variables={})
+    judged = judge(synthetic.run(changes, machine=machine, simulated="somewhere"))
+    assert judged.recommendation
+    assert said in judged.recommendation.sentence
+    assert summarize(judged).headline == headline
