@@ -112,3 +112,14 @@ def test_two_variables_are_both_named() -> None:
 def test_a_cpu_has_no_miopen() -> None:
     machine = Machine(variables={"MIOPEN_FIND_ENFORCE": Fact("3", "environment")})
     assert not found({f"as-found/{FORWARD}": HANG}, machine, backend="onednn")
+
+
+def test_the_databases_are_kept_if_only_searches_fail() -> None:
+    machine = card(MIOPEN_FIND_ENFORCE="3")
+    for changes, ids in (
+        ({f"as-found/{FORWARD}": HANG}, ["forced-search"]),
+        ({f"as-found/{FORWARD}": HANG, "as-found/training-step/*": "wrong"}, ["as-found", "forced-search"]),
+    ):
+        results = synthetic.run(changes, machine=machine, wanted="default,as-found")
+        shown = [finding.id for finding in diagnose(results)]
+        assert [name for name in shown if name in ("as-found", "forced-search")] == ids

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rocmprobe.judge.assessment import AS_FOUND, case_key, failed
 from rocmprobe.judge.blame import failure
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.findings.forced_search import searches
 from rocmprobe.model.results import Finding, Outcome
 
 
@@ -23,8 +24,11 @@ def only_as_found(run: Evidence) -> Iterator[Finding]:
 
 
 def as_found(run: Evidence) -> Iterator[Finding]:
-    """Yield a finding if tests fail only in the user's own environment."""
-    if broken := _failed_alone(run, AS_FOUND, "default"):
+    """Yield a finding if tests fail only in the user's own environment. Leave out forced searches."""
+    # A search that a variable forces is no fault of the databases, which then keep its results.
+    searching = {found.id for found, _ in searches(run)}
+    broken = tuple(each for each in _failed_alone(run, AS_FOUND, "default") if each.id not in searching)
+    if broken:
         title = f"{len(broken)} test(s) fail in your own environment and pass in a clean one"
         advice = (
             "Move the library's databases and caches away (MIOpen: `mv ~/.config/miopen "

@@ -23,12 +23,7 @@ _EVIDENCE_LINES = 4
 def forced_search(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if a variable forces searches, and calls in the user's own environment hang or are
     slow."""
-    forcing = forcing_search(run.machine)
-    if run.library != "MIOpen" or not forcing:
-        return
-    clean = {case_key(outcome): outcome for outcome in run.under.get("default", ())}
-    pairs = [(each, clean.get(case_key(each))) for each in run.under.get(AS_FOUND, ())]
-    pairs = [(found, default) for found, default in pairs if _may_search(found, default)]
+    forcing, pairs = forcing_search(run.machine), searches(run)
     if not pairs:
         return
     # A search that ended proves more than one that was interrupted.
@@ -51,6 +46,15 @@ def forced_search(run: Evidence) -> Iterator[Finding]:
     )
     evidence = tuple(_described(*pair) for pair in pairs[:_EVIDENCE_LINES])
     yield Finding("forced-search", "warning", "cold-compile-slow", search_layer(run), title, evidence, advice)
+
+
+def searches(run: Evidence) -> list[tuple[Outcome, Optional[Outcome]]]:
+    """Return the outcomes of forced searches, each with the outcome in a clean environment."""
+    if run.library != "MIOpen" or not forcing_search(run.machine):
+        return []
+    clean = {case_key(outcome): outcome for outcome in run.under.get("default", ())}
+    pairs = [(each, clean.get(case_key(each))) for each in run.under.get(AS_FOUND, ())]
+    return [(found, default) for found, default in pairs if _may_search(found, default)]
 
 
 def _may_search(found: Outcome, default: Optional[Outcome]) -> bool:
