@@ -172,6 +172,7 @@ class Ladder:
 
     def _search(self) -> Climbed:
         self._failed, self._too_large = [], None
+        self._test_named_settings()
         stack = self._own_environment() or (DEFAULT,)
         if stack == (DEFAULT,):
             stack, whole = self._climbed(RUNGS, "float32", stack)
@@ -187,6 +188,14 @@ class Ladder:
         self._alternatives(stack)
         self._bisect_size()
         return Climbed(stacks, self._base(stack))
+
+    def _test_named_settings(self) -> None:
+        """Test the rungs below convolution under the settings that the user named, if they change these."""
+        for row in () if self._cures else self._rows.values():
+            if row.changes_lower_layers:
+                for rung in _BELOW_CONVOLUTION:
+                    for dtype in ("float32", *_HALF):
+                        self._first_failure(rung, dtype, (row.name,))
 
     def _bisect_size(self) -> None:
         """Find the size of the image from which the first convolution that failed at size fails."""

@@ -131,6 +131,8 @@ def _settings(
     torch: Optional[str] = machine.value("torch.version")
     if verified:
         rows = settings_for(target.backend, wanted, torch)
+        # A combined setting that the ladder found is by name, so that only requests that name it use it.
+        verified = replace(verified, by_name=False)
         return tuple(verified if row.name == verified.name else row for row in rows)
     rows = with_cures(target.backend, wanted, torch)
     if target.backend != "miopen":

@@ -17,9 +17,7 @@ from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.settings import AS_FOUND, DEFAULT
 from rocmprobe.knowledge.solvers import derive_setting
-from rocmprobe.model.results import (
-    Outcome,
-)
+from rocmprobe.model.results import Outcome, Setting
 
 #: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
 _SWEEP_PATIENCE = 3
@@ -135,12 +133,21 @@ class Session:
             return self._without_trial(case, "n/a", None, meaningless)
         for need in case.needs:
             gate = self._gate(need)
-            if gate is None or not gate.blocks:
+            if gate is None or not gate.blocks or self._cures(setting, gate):
                 continue
             why = gate.evidence[0] if gate.evidence else gate.state
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
             return self._blocked(case, reason, f"rung:{gate.rung}")
         return self._unnecessary(case) or (self._derive_setting(case) if setting.is_incomplete else None)
+
+    def _cures(self, setting: Setting, gate: Outcome) -> bool:
+        """Return True if the check of ``gate``, below convolution, works under ``setting``."""
+        return setting.changes_lower_layers and any(
+            outcome.works
+            for outcome in self.journal.state.outcomes.values()
+            if (outcome.device, outcome.setting, outcome.check, outcome.dtype)
+            == (gate.device, setting.name, gate.check, gate.dtype)
+        )
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
         if self.setup.simulated and case.direct:

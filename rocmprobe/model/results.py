@@ -224,6 +224,12 @@ class Setting:
         return (self.derived or self.one_device) and not self.env
 
     @property
+    def changes_lower_layers(self) -> bool:
+        """True if the setting changes copies, kernels or matrix products on the GPU."""
+        names = (*self.env, *self.unset)
+        return self.device != "cpu" and not all(name.startswith("MIOPEN") for name in names)
+
+    @property
     def changes_problems(self) -> bool:
         """True if the setting changes the dtype or the memory format of the problems."""
         return self.dtype is not None or self.channels_last

@@ -36,6 +36,30 @@ def test_verify_holds_until_the_machine_becomes_worse(tmp_path: Path) -> None:
     assert "vendor-off no longer works" in worse.stdout
 
 
+def test_a_combined_setting_is_tested_below_convolution_too(tmp_path: Path) -> None:
+    machine = machine_file(
+        tmp_path / "machine.toml",
+        {"library": "rocblas", "effect": "wrong", "unless": {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}},
+        {"library": "miopen", "effect": "wrong", "unless": {"MIOPEN_DEBUG_CONV_GEMM": "0"}},
+    )
+    checks = ("--only", "*/gemm/float32*", "--only", "convolution", "--only", "training-step")
+    combined = "no-hipblaslt+no-gemm"
+    made = run(tmp_path / "out", "--simulate", machine, *checks, "--settings", combined, "--problem", PROBLEM)
+    assert made.states[f"cuda:0/{combined}/gemm/float32/x20"] == "pass"
+    assert made.states[f"cuda:0/{combined}/training-step/float32"] == "pass"
+    assert made.results.recommendation
+    assert made.results.recommendation.configuration.setting == combined
+    # The ladder found the setting, so no check requested it by name.
+    path = tmp_path / "out" / "results.json"
+    results = json.loads(path.read_text("utf-8"))
+    for setting in results["settings"]:
+        setting["by_name"] = setting["name"] == combined
+    path.write_text(json.dumps(results), "utf-8")
+    same = run(tmp_path / "same", "--verify", path).ended
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert f"{combined} still works" in same.stdout
+
+
 def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) -> None:
     """The recommendation says how to run the layer; what it recommends for convolution still holds."""
     lstm = {**MIOPEN_DEAD, "operator": "^lstm$"}
