@@ -49,6 +49,7 @@ class Rung:
     - ``carries``: True if no rung above can work if this one fails
     - ``tries``: number of repetitions of each case on a GPU, where a fault can happen now and then. 20 tries
       of three cases find a failure that happens in one of 20 with a probability of 95 %
+    - ``also``: other rungs whose cures are tried, because the checks of this rung use them, too
     - ``repeats``: number of repetitions of a failed case under a cure. 10 tries miss a failure that happens
       in one of 3 with a probability of 2 %
     """
@@ -58,11 +59,20 @@ class Rung:
     carries: bool = True
     repeats: int = 10
     tries: int = 1
+    also: tuple[str, ...] = ()
 
 
 RUNGS = (
-    Rung("copy", (Request("copy", dtypes=("float32", *_HALF)), Request("repeated")), repeats=3),
-    Rung("kernel", (Request("elementwise", dtypes=("float32", *_HALF)), Request("im2col"))),
+    Rung("copy", (Request("copy", dtypes=("float32", *_HALF)),), repeats=3),
+    Rung(
+        "kernel",
+        (
+            Request("elementwise", dtypes=("float32", *_HALF)),
+            Request("im2col"),
+            Request("repeated"),
+        ),
+        also=("copy",),
+    ),
     Rung("gemm", (Request("gemm", dtypes=("float32", *_HALF)), Request("matmul", dtypes=_HALF)), tries=20),
     Rung("reduction", (Request("reductions", dtypes=("float32", "float16")),), tries=20),
     Rung(
@@ -276,7 +286,7 @@ class Ladder:
         for below in RUNGS[: min(RUNGS.index(rung), len(_BELOW_CONVOLUTION))]:
             for lower_dtype in dict.fromkeys(("float32", dtype)):
                 for case in self._cases(below, lower_dtype, stack):
-                    often = replace(case, repeats=below.repeats if below.name == "copy" else REPEATS)
+                    often = replace(case, repeats=3 if case.check in ("copy", "repeated") else REPEATS)
                     if self._outcome(often, stack).fails:
                         return self._cured(below, lower_dtype, stack, often)
         return None
@@ -311,7 +321,11 @@ class Ladder:
     def _candidates(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Iterator[Stack]:
         """Yield stacks that can cure the rung, the smallest change first."""
         switches = {name for pair in FAMILIES for name in pair}
-        rows = [row for row in self._rows.values() if rung.name in row.cures and self._applies(row)]
+        rows = [
+            row
+            for row in self._rows.values()
+            if {rung.name, *rung.also} & set(row.cures) and self._applies(row)
+        ]
         if rung.name == "conv":
             yield from self._without_families(rung, dtype, stack, failing)
             # The cures below replace what was switched off in the library.
