@@ -88,7 +88,7 @@ def test_healthy_page_is_silent(healthy_cpu: Rendered, visit: Visits) -> None:
 def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, java_script_enabled=False, **DESKTOP)
     page = seen.page
-    assert "Use rocmprobe's bypass." in page.inner_text("h1 >> nth=0")
+    assert "Use rocmprobe's bypass for float32." in page.inner_text("h1 >> nth=0")
     assert "Convolution through MIOpen is broken" in page.inner_text(".reason")
     assert page.locator(".matrix td a").count() == len(sample.PROBLEMS) * 3 * 4
     assert page.locator(".matrix td a").first.is_visible()

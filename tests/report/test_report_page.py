@@ -59,7 +59,7 @@ class Outline(HTMLParser):
 def test_first_screen_stands_in_order_above_the_table_of_all_outcomes(rdna1: Rendered) -> None:
     page = rdna1.html
     marks = [
-        "SIMULATED", "ISA override", "<h1>Use rocmprobe&#39;s bypass.",
+        "SIMULATED", "ISA override", "<h1>Use rocmprobe&#39;s bypass for float32.",
         "Convolution through MIOpen is broken",
         "rocmprobe exec --simulated --profile results.json -- python train.py",
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
