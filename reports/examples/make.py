@@ -34,7 +34,17 @@ def _only(*checks: str) -> list[str]:
 
 
 #: The rungs below convolution, and convolution.
-LADDER = _only("copy", "elementwise", "gemm", "im2col", "pooling", "activation", "convolution")
+LADDER = _only(
+    "copy",
+    "elementwise",
+    "repeated",
+    "gemm",
+    "im2col",
+    "pooling",
+    "activation",
+    "convolution",
+    "convolution-at-size",
+)
 #: Options of each example: enough checks to show the parts of a report, few enough for the repository.
 EXAMPLES = {
     "cpu": [
