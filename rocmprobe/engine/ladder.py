@@ -95,7 +95,9 @@ RUNGS = (
         tries=20,
     ),
     Rung("attention", (Request("attention", dtypes=("float32", *_HALF)),), carries=False, tries=20),
-    Rung("train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3, tries=20),
+    Rung(
+        "train", (Request("training-step"), Request("autocast-step", dtypes=_HALF[:1])), repeats=3, tries=20
+    ),
     Rung("data-loader", (Request("data-loader"),), carries=False, repeats=1),
 )
 _RUNG = {rung.name: rung for rung in RUNGS}

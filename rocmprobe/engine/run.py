@@ -138,7 +138,10 @@ def _settings(
     if target.backend != "miopen":
         return rows
     # To hide the other GPUs needs other GPUs, and a variable that names this one.
-    alone = mask_of(machine, target.gpu) if target.gpu and len(machine.gpus) > 1 else {}
+    number = Fact(int(target.device.partition(":")[2] or 0), "the device's name")
+    alone = {}
+    if target.gpu and len(machine.gpus) > 1:
+        alone = mask_of(machine, replace(target.gpu, index=number))
     rows = tuple(
         replace(row, env={**row.env, **alone}) if row.one_device else row
         for row in rows
