@@ -316,7 +316,9 @@ def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterat
     config, own = session.config, _session(session.config)
 
     def item(case: Case) -> pytest.Item:
-        return waiting.pop(case.id, None) or CaseItem.from_parent(session, name=case.id, case=case)
+        return waiting.pop(case.id, None) or CaseItem.from_parent(
+            session, name=f"ladder[{case.id}]", case=case
+        )
 
     answered = False
     while case := own.climb():

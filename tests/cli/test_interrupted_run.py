@@ -120,10 +120,11 @@ SLOW_PAGE = """
 import pathlib, time
 from rocmprobe.report.page import html
 page = html.page
-def slow_page(*arguments):
-    pathlib.Path({mark!r}).touch()
-    time.sleep(2)
-    return page(*arguments)
+def slow_page(summary):
+    if not summary.live:
+        pathlib.Path({mark!r}).touch()
+        time.sleep(2)
+    return page(summary)
 html.page = slow_page
 """
 
