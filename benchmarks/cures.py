@@ -33,6 +33,7 @@ from figures import heading, publish, table
 from rocmprobe.engine import run
 from rocmprobe.engine.child import start_fork_server
 from rocmprobe.engine.journal import End, RunJournal
+from rocmprobe.engine.ladder import default_cases
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import setup_of
 from rocmprobe.knowledge.environment import environment
@@ -298,7 +299,10 @@ def climb(file: Path) -> None:
     folder = run.begin(RunOptions(simulate=str(file)), file.with_suffix(""))
     start_fork_server()
     journal = RunJournal(folder)
-    session = Session(setup_of(journal.run, folder), journal)
+    setup = setup_of(journal.run, folder)
+    session = Session(setup, journal)
+    (target,) = setup.targets
+    session.plan(tuple(default_cases(setup, target)))
     cases, first = 0, 0.0
     while case := session.climb():
         if session.answerable and not first:

@@ -11,7 +11,7 @@ the beginning when the outcome is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
@@ -105,6 +105,14 @@ _BELOW_CONVOLUTION = RUNGS[: RUNGS.index(_RUNG["conv"])]
 _FROM_CONVOLUTION = RUNGS[RUNGS.index(_RUNG["conv"]) :]
 
 
+def default_cases(setup: Setup, target: Device) -> Iterator[Case]:
+    """Yield the cases of all rungs under the setting ``default``."""
+    setting = setup.named(target.device, DEFAULT)
+    for rung in RUNGS:
+        for request in rung.requests:
+            yield from cases_under(request, target, setting, setup.options)
+
+
 class _Missing(Exception):
     """Raised when the search needs the outcome of ``case``."""
 
@@ -135,23 +143,36 @@ class Climbed:
         """Return each stack with its dtypes, and the alternatives if the base has cures."""
         found: dict[str, list[str]] = {}
         for dtype, stack in self.stacks.items():
-            found.setdefault(_name(stack), []).append(dtype)
+            found.setdefault(name_of(stack), []).append(dtype)
         if self.base not in ((DEFAULT,), (AS_FOUND,)):
             for name in ALTERNATIVES:
-                found.setdefault(_name((*self.base, name)), ["float32"])
+                found.setdefault(name_of((*self.base, name)), ["float32"])
         return [(setup.named(target.device, name), dtypes) for name, dtypes in found.items()]
 
 
 class Ladder:
-    """The search on one device. ``find`` returns the outcome of a case id, or None."""
+    """The search on one device.
 
-    def __init__(self, setup: Setup, target: Device, find: Callable[[str], Optional[Outcome]]) -> None:
+    ``find`` returns the outcome of a case id, or None. ``planned`` has the ids of the run's cases: the ladder
+    climbs only cases that the run has under the setting ``default``.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        target: Device,
+        find: Callable[[str], Optional[Outcome]],
+        planned: Container[str],
+    ) -> None:
         self._setup = setup
         self.target = target
         self._find = find
+        self._planned = planned
         self._rows = {row.name: row for row in setup.settings[target.device]}
         self._cures = setup.options.settings in ("default", "all")
         self._failed: list[Case] = []
+        #: The cases of a rung by dtype and stack. The search needs them again after each outcome.
+        self._made: dict[tuple[str, str, Stack], tuple[Case, ...]] = {}
         #: The first case that failed at size, and the stack.
         self._too_large: Optional[tuple[Case, Stack]] = None
         #: True if there are enough outcomes to recommend a configuration, if not yet the best one.
@@ -255,22 +276,22 @@ class Ladder:
     def _climbed(self, rungs: tuple[Rung, ...], dtype: str, stack: Stack) -> tuple[Stack, bool]:
         """Return the stack after ``rungs``, and False if a rung that carries the others stays broken."""
         for rung in rungs:
-            mended = self._mended(rung, dtype, stack)
-            if mended is None and rung.carries:
+            cured = self._working(rung, dtype, stack)
+            if cured is None and rung.carries:
                 return stack, False
-            stack = mended or stack
+            stack = cured or stack
         return stack, True
 
-    def _mended(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Stack]:
+    def _working(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Stack]:
         """Return ``stack`` if the rung works under it, the stack with the first cure that works, or None."""
         failing = self._first_failure(rung, dtype, stack)
         if failing is None:
             return stack
         state = self._outcome(failing, stack).state
         if state == "flaky":
-            lower = self._mended_below(rung, dtype, stack)
+            lower = self._cured_below(rung, dtype, stack)
             if lower is not None:
-                return self._mended(rung, dtype, lower)
+                return self._working(rung, dtype, lower)
         if state == "hang" and rung in _FROM_CONVOLUTION:
             # Each trial of a cure can hang, too, so first find out what works in seconds.
             self._alternatives(stack)
@@ -280,7 +301,7 @@ class Ladder:
             self._failed.append(failing)
         return cured
 
-    def _mended_below(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Stack]:
+    def _cured_below(self, rung: Rung, dtype: str, stack: Stack) -> Optional[Stack]:
         """Repeat the rungs below ``rung``, because a failure now and then belongs to the lowest layer.
 
         Return the stack with a cure of the first rung that fails, or None.
@@ -294,8 +315,9 @@ class Ladder:
         return None
 
     def _cured(self, rung: Rung, dtype: str, stack: Stack, failing: Case) -> Optional[Stack]:
-        for candidate in self._candidates(rung, dtype, stack, failing):
-            if self._holds(rung, dtype, candidate, failing):
+        """Return the first stack that cures the rung, or None. If the user named settings, try no cure."""
+        for candidate in self._candidates(rung, dtype, stack, failing) if self._cures else ():
+            if self._selects(failing, candidate) and self._holds(rung, dtype, candidate, failing):
                 return candidate
         return None
 
@@ -347,7 +369,9 @@ class Ladder:
         pairs = [
             (only, off)
             for only, off in FAMILIES
-            if {only, off} <= self._rows.keys() and self._can_join(below, only)
+            if {only, off} <= self._rows.keys()
+            and self._can_join(below, only)
+            and self._selects(failing, self._joined(below, only))
         ]
         guilty: dict[str, None] = {}
         case: Optional[Case] = failing
@@ -395,36 +419,47 @@ class Ladder:
 
     def _can_join(self, stack: Stack, name: str) -> bool:
         try:
-            self._setup.named(self.target.device, _name(self._joined(stack, name)))
+            self._setup.named(self.target.device, name_of(self._joined(stack, name)))
         except BadInput:
             return False
         return True
 
-    def _cases(self, rung: Rung, dtype: str, stack: Stack) -> Iterator[Case]:
-        """Yield the cases of the rung in ``dtype`` that the user selected."""
-        options, setting = self._setup.options, self._setup.named(self.target.device, _name(stack))
+    def _cases(self, rung: Rung, dtype: str, stack: Stack) -> Sequence[Case]:
+        """Return the cases of the rung in ``dtype`` that the user selected."""
+        key = rung.name, dtype, stack
+        if key not in self._made:
+            self._made[key] = tuple(self._made_cases(rung, dtype, stack))
+        return self._made[key]
+
+    def _made_cases(self, rung: Rung, dtype: str, stack: Stack) -> Iterator[Case]:
+        options, setting = self._setup.options, self._setup.named(self.target.device, name_of(stack))
         for request in rung.requests:
             if options.purpose == "inference" and rung.name in ("train", "data-loader"):
                 continue
             for case in cases_under(request, self.target, setting, options):
                 tries = rung.tries if self.target.backend == "miopen" else 1
-                plain = replace(case, setting=DEFAULT, needs=(), if_failed=(), repeats=tries)
-                if case.dtype == dtype and options.selects(case.check, case.id):
-                    yield plain
+                plain = replace(case, setting=DEFAULT, needs=(), if_failed=())
+                if case.dtype == dtype and plain.id in self._planned and self._selects(plain, stack):
+                    yield replace(plain, repeats=tries)
+
+    def _selects(self, case: Case, stack: Stack) -> bool:
+        """Return True if the user's options select ``case`` under ``stack``, however often it is repeated."""
+        once = replace(case, setting=name_of(stack), repeats=1)
+        return self._setup.options.selects(once.check, once.id)
 
     def _outcome(self, case: Case, stack: Stack) -> Outcome:
         """Return the outcome of ``case`` under ``stack``. Raise _Missing if there is none yet."""
-        asked = replace(case, setting=_name(stack))
-        outcome = self._find(asked.id)
+        under_stack = replace(case, setting=name_of(stack))
+        outcome = self._find(under_stack.id)
         # The search for cures needs the outcome of a case during which the run was killed.
         ended = outcome is not None and outcome.failure == RUN_DIED and self._cures
         if outcome is None or ended:
-            raise _Missing(asked)
+            raise _Missing(under_stack)
         if outcome.failure == "torch-unusable":
             raise _Unusable
         return outcome
 
 
-def _name(stack: Stack) -> str:
+def name_of(stack: Stack) -> str:
     """Return the name of the setting that is composed of the members of ``stack``."""
     return "+".join(stack)

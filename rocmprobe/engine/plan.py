@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
@@ -176,19 +176,25 @@ def _small(problem: Problem) -> Problem:
 
 
 def cases_of_stack(
-    request: Request, target: Device, setting: Setting, dtypes: Sequence[str], options: RunOptions
+    request: Request,
+    target: Device,
+    setting: Setting,
+    dtypes: Sequence[str],
+    options: RunOptions,
+    planned: Container[str],
 ) -> Iterator[Case]:
     """Yield the cases that ``request`` runs under ``setting``, which the ladder found, in ``dtypes``.
 
-    These are its cases under "default", or under the setting that uses MIOpen's convolution as little.
+    These are its ``planned`` cases under "default", or under the setting that uses MIOpen's convolution as
+    little.
     """
     alike = "bypass" if setting.bypass else DEFAULT if setting.vendor_library else "vendor-off"
     # PyTorch's own kernels do not change with MIOpen's solvers.
     same = CHECKS[request.check].rung == "controls" and all(name.startswith("MIOPEN") for name in setting.env)
-    if same or request.check in DIRECT or not {alike, "every"} & set(request.settings):
+    if same or request.check in DIRECT:
         return
-    for case in cases_under(request, target, setting, options) if _requested_at(request, options) else ():
-        if case.dtype in dtypes:
+    for case in cases_under(request, target, setting, options):
+        if case.dtype in dtypes and replace(case, setting=alike).id in planned:
             # The rungs below may fail without the setting.
             own = f"{target.device}/{setting.name}/"
             needs = (own + need.split("/", 2)[2] for need in case.needs)

@@ -9,7 +9,7 @@ from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.journal import BaseJournal, CannotWrite, Plan, Retry, Waiting
-from rocmprobe.engine.ladder import Ladder
+from rocmprobe.engine.ladder import Ladder, name_of
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.plan import Request, cases_of_stack, in_order
@@ -34,7 +34,9 @@ class Session:
         self._cases: dict[str, Case] = {}
         self._trials = Trials(setup, journal)
         self.ladders = {
-            target.device: Ladder(setup, target, journal.find) for target in setup.targets if target.torch
+            target.device: Ladder(setup, target, journal.find, self._cases)
+            for target in setup.targets
+            if target.torch
         }
         self._to_climb = set(self.ladders)
 
@@ -72,7 +74,7 @@ class Session:
             found = ladder.climbed.settings(self.setup, ladder.target) if ladder.climbed else ()
             for setting, dtypes in found:
                 for request in requests:
-                    for case in cases_of_stack(request, ladder.target, setting, dtypes, options):
+                    for case in cases_of_stack(request, ladder.target, setting, dtypes, options, self._cases):
                         if case.id not in self._cases and options.selects(case.check, case.id):
                             added[case.id] = case
         planned = in_order(tuple(added.values()))
@@ -162,7 +164,7 @@ class Session:
         members = {setting.name, *setting.members, DEFAULT}
         if case.direct or setting.device == "cpu" or set(base) <= members or base == (AS_FOUND,):
             return None
-        return f"this machine needs {'+'.join(base)}, so the test runs with it"
+        return f"this machine needs {name_of(base)}, so the test runs with it"
 
     def _hung_settings(self, case: Case) -> bool:
         """Return True if ``case`` would be one more convolution in a library in which many settings hung."""
@@ -170,7 +172,7 @@ class Session:
         outside = setting.bypass or not setting.vendor_library or setting.device == "cpu"
         if ladder is None or ladder.climbed is None or outside or case.rung != "conv":
             return False
-        if any(setting.name == "+".join(stack) for stack in ladder.climbed.stacks.values()):
+        if any(setting.name == name_of(stack) for stack in ladder.climbed.stacks.values()):
             return False
         hung = {
             outcome.setting

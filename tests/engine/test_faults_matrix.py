@@ -115,9 +115,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
         assert run.process.returncode == 1, text
         results = read_results(run.folder / "results.json")
         assert not results.partial
-        # The ladder repeats the first failure under other settings.
-        own = (each for each in results.outcomes if each.setting == "default")
-        found.outcomes.update({f"{run.folder.name} {each.problem}": each for each in own})
+        found.outcomes.update({f"{run.folder.name} {each.problem}": each for each in results.outcomes})
         found.trials.update({each.id: each for each in results.trials})
     yield found
     for run in runs:

@@ -344,4 +344,4 @@ def test_an_error_under_every_setting_is_not_blamed_on_a_choice_of_solvers(tmp_p
     for setting in ("gemm-only", "naive-only"):
         assert (done.of(setting).state, done.of(setting).failure) == ("n/a", "no-solver")
     (finding,) = (each for each in done.results.findings if each.id == "native-convolution")
-    assert "settings)" in finding.title
+    assert "(1 of 1 settings)" in finding.title
