@@ -24,7 +24,7 @@ from rocmprobe.cli.time_left import TimeLeft
 from rocmprobe.engine import journal
 from rocmprobe.engine.lease import leased
 from rocmprobe.engine.run_state import Running, RunState
-from rocmprobe.engine.setup import budgets_of
+from rocmprobe.engine.setup import setup_of
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.states import STATES
@@ -67,7 +67,8 @@ class Progress:
         self._run = journal.run_of(folder)
         self._appended = journal.Appended(folder / journal.NAME)
         self._state = RunState()
-        self._time_left = TimeLeft(budgets_of(self._run))
+        self._setup = setup_of(self._run, folder)
+        self._time_left = TimeLeft(self._setup.budgets)
         self._settled: dict[str, Outcome] = {}
         self._skipped: Counter[tuple[str, str]] = Counter()
         self._failures: set[tuple[str, ...]] = set()
@@ -157,7 +158,7 @@ class Progress:
     def _is_certain(self, case: str) -> bool:
         """Return True unless the case runs only after a failure and no convolution has failed."""
         device, name, *_ = case.split("/")
-        setting = self._run.setting(device, name)
+        setting = self._setup.named(device, name)
         conditional = (setting.solver or setting.by_name) and self._run.options.settings != "all"
         return not conditional or device in self._failing
 
@@ -194,7 +195,7 @@ class Progress:
         """Return the time left and the current step, in words."""
         waiting = self._waiting()
         if waiting:
-            setting = self._run.setting(waiting.device, waiting.setting)
+            setting = self._setup.setting(waiting)
             device = leased(waiting, setting, self._run.targets)
             return "", f"waiting for {describe_holder(device) or f'another run on {device}'}"
         seconds, with_hangs = self._seconds_left()

@@ -19,7 +19,6 @@ from rocmprobe.checks import DIRECT
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.run_state import RunState
 from rocmprobe.engine.targets import Device
-from rocmprobe.knowledge.settings import named
 from rocmprobe.knowledge.solvers import DerivedSetting
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.options import RunOptions
@@ -57,10 +56,6 @@ class Run(Record, frozen=True, tag="run"):
     @property
     def devices(self) -> list[str]:
         return [target.device for target in self.targets]
-
-    def setting(self, device: str, name: str) -> Setting:
-        """Return a setting of ``device``, composed of several settings if ``name`` has a plus sign."""
-        return named({setting.name: setting for setting in self.settings[device]}, name)
 
     def update(self, state: RunState) -> None:
         state.boot = self.boot
