@@ -34,6 +34,22 @@ def planted(*layers: dispatch.Interceptor) -> Iterator[None]:
             registration.remove_interceptor(layer, "cpu")
 
 
+def changed(change: Any) -> Any:
+    """A context in which ``change`` changes every result of a convolution."""
+
+    class Changing(dispatch.Interceptor):
+        name = "changing"
+        rank = dispatch.RANK_FAULTS
+
+        def convolution(self, call: Any, proceed: Any) -> Any:
+            return change(proceed(call))
+
+        def convolution_backward(self, call: Any, proceed: Any) -> Any:
+            return tuple(each if each is None else change(each) for each in proceed(call))
+
+    return lambda: planted(Changing())
+
+
 class CorrectKernel(dispatch.Interceptor):
     """Convolutions as a GPU computes them: half precision is accumulated in fp32."""
 

@@ -68,7 +68,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a worker does, and the number of seconds without an event after which it hangs.
+    """The activity of a worker, and the number of seconds without an event after which it hangs.
 
     ``activity`` is "compiler-child", "compiling", "gpu-busy", "busy" (the CPU) or "idle".
     """

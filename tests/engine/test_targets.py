@@ -54,13 +54,13 @@ def test_auto_takes_the_card_before_the_gpu_in_the_processor():
 
 
 @pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
-def test_a_card_that_a_variable_hides_is_told_with_the_variable(name):
+def test_the_error_names_the_variable_that_hides_a_gpu(name):
     hidden = replace(
         machine("rocm", *with_numbers([CARD], {name: "1"})), variables={name: Fact("1", "environment")}
     )
-    with pytest.raises(NothingToTest) as told:
+    with pytest.raises(NothingToTest) as error:
         find_targets("cuda:0", hidden)
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"--device cuda:0: it is hidden by {name}=1 (0 of 1 GPU(s) can be used); unset the variable, or name "
         "another device"
     )

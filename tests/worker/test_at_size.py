@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from asking import context, planted  # noqa: E402
+from asking import context  # noqa: E402
+from faulty_convolutions import changed  # noqa: E402
 from tiers import OLD_TORCH  # noqa: E402
 
-from rocmprobe.bypass import dispatch  # noqa: E402
 from rocmprobe.checks.at_size import convolution_at_size, sampled_reference  # noqa: E402
 from rocmprobe.checks.tools.tensors import problem_operands, run  # noqa: E402
 from rocmprobe.model.problems import parse_problem, problems  # noqa: E402
@@ -19,22 +19,6 @@ from rocmprobe.model.results import DIRECTIONS  # noqa: E402
 
 RESULTS = {"fwd": "output", "bwd-data": "input", "bwd-weights": "weight"}
 AT_44 = "conv2d-fp32-n2-c16-i44x44-k32-f3x3-p1"
-
-
-def changed(change: Any) -> Any:
-    """A context in which ``change`` changes every result of a convolution."""
-
-    class Changing(dispatch.Interceptor):
-        name = "changing"
-        rank = dispatch.RANK_FAULTS
-
-        def convolution(self, call: Any, proceed: Any) -> Any:
-            return change(proceed(call))
-
-        def convolution_backward(self, call: Any, proceed: Any) -> Any:
-            return tuple(each if each is None else change(each) for each in proceed(call))
-
-    return lambda: planted(Changing())
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

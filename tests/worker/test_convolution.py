@@ -6,11 +6,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from faulty_convolutions import planted
+from faulty_convolutions import changed
 from tiers import OLD_TORCH
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import dispatch
 from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
@@ -32,19 +31,6 @@ def asked(
             exact=exact, bypass=False,
         )
     )  # fmt: skip
-
-
-def changed(change: Any) -> Any:
-    """A context in which the output of every convolution is what ``change`` makes of it."""
-
-    class Changing(dispatch.Interceptor):
-        name = "changing"
-        rank = dispatch.RANK_FAULTS
-
-        def convolution(self, call: Any, proceed: Any) -> Any:
-            return change(proceed(call))
-
-    return lambda: planted(Changing())
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ FactRows = list[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Page:
-    """What only the page shows, within the limits of a ``Fit``."""
+    """The parts of a report that only the page shows, within the limits of a ``Fit``."""
 
     title: str
     notices: tuple[Notice, ...]
