@@ -25,11 +25,12 @@ from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.setup import setup_of
 from rocmprobe.judge.judgement import Expectations
+from rocmprobe.judge.summary import Summary
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import LEVELS
-from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
+from rocmprobe.model.results import BadInput, NothingToTest, Outcome
 from rocmprobe.process.leftovers import remove_leftovers
 from rocmprobe.process.signals import delayed_signals, install_handlers
 from rocmprobe.text.plain_text import one_line
@@ -43,8 +44,8 @@ _EXPECTATIONS = pytest.StashKey[Expectations]()
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Reason why the journal cannot be written any more.
 _FULL = pytest.StashKey[str]()
-#: Results written at the end of the run, for a caller that runs pytest in the same process.
-RESULTS = pytest.StashKey[Results]()
+#: Summary of the finished run, for a caller that runs pytest in the same process.
+SUMMARY = pytest.StashKey[Summary]()
 #: Fields of an outcome that become columns of pytest-html's table.
 _HTML_COLUMNS = ("state", "setting", "failure")
 
@@ -513,7 +514,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     from rocmprobe.report.write import write_report
 
     try:
-        config.stash[RESULTS] = write_report(journal)
+        config.stash[SUMMARY] = write_report(journal)
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:

@@ -1,4 +1,4 @@
-"""``rocmprobe explain``: explains why a program failed, from a log or a run."""
+"""``rocmprobe explain``: explains why a program failed, from a log, or prints what a run found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Optional, Union
+from typing import Any, BinaryIO, Optional, TypeVar, Union
 
 import click
 
@@ -20,20 +20,19 @@ from rocmprobe.explain.log_facts import (
     facts_in,
     facts_of,
     facts_of_machine,
-    facts_of_results,
     known,
-    log_of,
     merge_and_derive,
     over,
 )
 from rocmprobe.model.exit_codes import OK
-from rocmprobe.model.results import BadInput, Machine
-from rocmprobe.model.results_file import from_json, read_results, results_file
+from rocmprobe.model.results import BadInput, Machine, Results
+from rocmprobe.model.results_file import from_json, read_results, results_file, to_json
 from rocmprobe.text import reading
 from rocmprobe.text.log import LONGEST, Log, read_log
 from rocmprobe.text.printing import say_json
 from rocmprobe.text.readable import count
 
+_T = TypeVar("_T")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
@@ -63,7 +62,7 @@ def explain_command(
     verbose: bool,
     no_redact: bool,
 ) -> int:
-    """Say why a program failed, from its log or from a run.
+    """Say why a program failed, from its log, or print what a run found.
 
     FILE is a log, the folder of a run, or its results.json. Without FILE, or with -, the log is read from
     standard input.
@@ -76,19 +75,37 @@ def explain_command(
     known_here = given_facts(facts, given)
     if machine:
         known_here = over(known_here, facts_of_this_machine())
-    answer = explain_source(log, known_here)
-    if not no_redact:
-        answer = without_identifiers(answer)
-    if as_json:
-        say_json(as_data(answer))
+    found = explain_source(log, known_here)
+    found = found if no_redact else without_identifiers(found)
+    if isinstance(found, Results):
+        _print_run(found, as_json)
+    elif as_json:
+        say_json(as_data(found))
     else:
         from rocmprobe.cli.github_job import no_commands
         from rocmprobe.report.terminal.explanation import render_explanation
         from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
-            render_explanation(answer, Console(), verbose, machine)
+            render_explanation(found, Console(), verbose, machine)
     return OK
+
+
+def _print_run(results: Results, as_json: bool) -> None:
+    """Print the findings and the verdict of a run."""
+    from rocmprobe.judge.summary import summarize
+
+    summary = summarize(results)
+    if as_json:
+        findings = to_json(summary.findings)
+        say_json({"headline": summary.headline, "verdict": summary.reason, "findings": findings})
+        return
+    from rocmprobe.cli.github_job import no_commands
+    from rocmprobe.report.terminal.ending import render_conclusion
+    from rocmprobe.text.console import Console
+
+    with no_commands(os.environ):
+        render_conclusion(summary, Console())
 
 
 def facts_of_this_machine() -> Facts:
@@ -97,16 +114,16 @@ def facts_of_this_machine() -> Facts:
     return facts_of_machine(detect(Path("/")))
 
 
-def explain_source(source: Optional[str], given: Facts) -> Explanation:
-    """Explain a log or the results of a run.
+def explain_source(source: Optional[str], given: Facts) -> Union[Explanation, Results]:
+    """Explain a log. If the source is a run, return its results, which are already judged.
 
     ``-`` or None means standard input. Raise BadInput if a file cannot be read.
     """
-    if source in (None, "-"):
-        log, recorded = _of_standard_input(piped=source is None)
-    else:
-        log, recorded = _of_file(Path(str(source)))
-    facts = merge_and_derive(given, merge_and_derive(recorded, facts_in(log)))
+    piped = source in (None, "-")
+    log = _of_standard_input(source is None) if piped else _of_file(Path(str(source)))
+    if isinstance(log, Results):
+        return log
+    facts = merge_and_derive(given, facts_in(log))
     explanation = explain(log, facts)
     return replace(explanation, note=" ".join(filter(None, (explanation.note, *_not_looked_at(log)))))
 
@@ -119,11 +136,11 @@ def _not_looked_at(log: Log) -> Iterator[str]:
         yield f"{longer} longer than {LONGEST:,} characters: the middle was ignored."
 
 
-def without_identifiers(explanation: Explanation) -> Explanation:
-    """Return the explanation with identifiers redacted, safe to publish."""
+def without_identifiers(found: _T) -> _T:
+    """Return an explanation or results with identifiers redacted, safe to publish."""
     from rocmprobe.text.redact import redacted
 
-    clean: Explanation = redacted(explanation)
+    clean: _T = redacted(found)
     return clean
 
 
@@ -188,7 +205,7 @@ def read_facts(path: Path) -> Union[Machine, Facts]:
         raise BadInput(f"{path}: {error}") from error
 
 
-def _of_standard_input(piped: bool) -> tuple[Log, Facts]:
+def _of_standard_input(piped: bool) -> Union[Log, Results]:
     stream = sys.stdin
     if stream is None or stream.closed or (piped and stream.isatty()):
         raise BadInput(_NOTHING_NAMED)
@@ -198,7 +215,7 @@ def _of_standard_input(piped: bool) -> tuple[Log, Facts]:
         raise BadInput(f"standard input: cannot be read ({error.strerror}); {_NOTHING_NAMED}") from error
 
 
-def _of_file(path: Path) -> tuple[Log, Facts]:
+def _of_file(path: Path) -> Union[Log, Results]:
     path = results_file(path)
     try:
         with path.open("rb") as stream:
@@ -208,16 +225,15 @@ def _of_file(path: Path) -> tuple[Log, Facts]:
         raise BadInput(f"{path}: cannot be read ({reason}); name a file with a log") from error
 
 
-def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
-    """Read a log or the results of a run, and return the log and the facts."""
+def _of_stream(stream: BinaryIO, path: Path) -> Union[Log, Results]:
+    """Read a log or the results of a run."""
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
-        return read_log(stream, start), Facts()
+        return read_log(stream, start)
     content = reading.rest_of(stream, start, str(path), "name the folder of a run, or its results.json")
     if _of_json_lines(content):
-        return read_log(io.BytesIO(content)), Facts()
-    results = read_results(path, content)
-    return log_of(results), facts_of_results(results)
+        return read_log(io.BytesIO(content))
+    return read_results(path, content)
 
 
 def _of_json_lines(content: bytes) -> bool:

@@ -23,6 +23,7 @@ from rocmprobe.text.printing import print_stderr
 from rocmprobe.text.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from rocmprobe.judge.summary import Summary
     from rocmprobe.model.options import RunOptions
     from rocmprobe.text.console import Console
 
@@ -192,17 +193,16 @@ def _run_one(
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verify
     from rocmprobe.engine import run
-    from rocmprobe.judge.summary import summarize
     from rocmprobe.report.terminal.ending import render_run, render_verdict, render_verification
 
     console = display.console
     holds: Optional[bool] = None
     with no_commands(os.environ):
-        code, results = settled(folder, workers, pytest_args, display)
-        if results is None:
+        code, summary = settled(folder, workers, pytest_args, display)
+        if summary is None:
             return code
+        results = summary.results
         run.point_recommended_at(folder, results)
-        summary = summarize(results)
         files = {name: folder / name for name in ("report.html", "results.json", "junit.xml")}
         if expected and code != INTERRUPTED:
             holds, sentence = verify(expected, results)
@@ -232,13 +232,14 @@ def settled(
     workers: Optional[int],
     pytest_args: tuple[str, ...],
     display: Display,
-) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run in ``folder``, and return the exit code and the results.
+) -> tuple[int, Optional[Summary]]:
+    """Run the suites for the run in ``folder``, and return the exit code and the summary.
 
-    The results are None after an internal error.
+    The summary is None after an internal error.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.child import start_fork_server
+    from rocmprobe.judge.summary import summarize
 
     processes = run.workers(folder, workers)
     if processes == 1:
@@ -247,18 +248,18 @@ def settled(
         display.console.print(
             f"-n {workers} is more than the number of devices: one process tests each device"
         )
-    code, results = _pytest(folder, processes, pytest_args, display)
+    code, summary = _pytest(folder, processes, pytest_args, display)
     if code == INTERNAL:
         return code, None
-    if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
+    if summary is None and code == INTERRUPTED and not (folder / "results.json").exists():
         # The user interrupted the run before pytest started its session.
         from rocmprobe.engine.journal import RunJournal
         from rocmprobe.report.write import write_report
 
         with delayed_signals():
-            results = write_report(RunJournal(folder))
+            summary = write_report(RunJournal(folder))
     # If pytest ran no session, as for `-- --version`, there can be results of an earlier session.
-    return code, results or read_results(folder / "results.json")
+    return code, summary or summarize(read_results(folder / "results.json"))
 
 
 def run_options(given: dict[str, Any]) -> RunOptions:
@@ -312,7 +313,7 @@ def _given() -> set[str]:
 
 
 class _Written:
-    results: Optional[Results] = None
+    summary: Optional[Summary] = None
     exhausted: str = ""
     unusable: str = ""
 
@@ -325,9 +326,9 @@ class _Written:
         return True if self.exhausted else None
 
     def pytest_unconfigure(self, config: Any) -> None:
-        from rocmprobe.pytest_plugin import RESULTS
+        from rocmprobe.pytest_plugin import SUMMARY
 
-        self.results = config.stash.get(RESULTS, None)
+        self.summary = config.stash.get(SUMMARY, None)
 
 
 def _fault_of_suite(files: Iterable[str], text: str) -> str:
@@ -344,7 +345,7 @@ def _fault_of_suite(files: Iterable[str], text: str) -> str:
 
 def _pytest(
     folder: Path, workers: int, extra: tuple[str, ...], display: Display
-) -> tuple[int, Optional[Results]]:
+) -> tuple[int, Optional[Summary]]:
     """Run the suites in this process, without the user's pytest configuration."""
     import pytest
 
@@ -372,11 +373,11 @@ def _pytest(
     with nullcontext() if display.quiet else Progress(folder, display.verbose):
         code = pytest.main([*arguments, *extra, suites], plugins=[written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        return OK, written.results
+        return OK, written.summary
     if written.unusable:
         raise BadInput(_fault_of_suite(extra, written.unusable))
     if code == pytest.ExitCode.INTERRUPTED:
-        return INTERRUPTED, written.results
+        return INTERRUPTED, written.summary
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("no check is selected; widen --only, --skip or --settings (see `rocmprobe list`)")
     reason = written.exhausted or f"pytest ended with {code!r}"

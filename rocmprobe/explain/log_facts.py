@@ -19,9 +19,9 @@ from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import FIRST, first_device
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.stacks import rocm_of
-from rocmprobe.model.results import RUNGS, BadInput, Machine, Outcome, Results
+from rocmprobe.model.results import BadInput, Machine
 from rocmprobe.runtimes.kfd import isa_name
-from rocmprobe.text.log import Log, of_text
+from rocmprobe.text.log import Log
 
 EXITS = ("exception", "segv", "abort", "hang", "none")
 #: Keys to ignore in a file of facts. A file that is also a recorded report contains these keys.
@@ -443,45 +443,13 @@ def _chips() -> Mapping[str, frozenset[str]]:
     return found
 
 
-_EXITS = {
-    "SIGSEGV": "segv", "SIGABRT": "abort", "timeout": "hang", "many-hangs": "hang", "gpu-wedged": "hang",
-}  # fmt: skip
-
-
-def log_of(results: Results) -> Log:
-    """Return the texts of a run's failures as a log.
-
-    Evidence and messages of failed outcomes come first, then the output of their trials. If nothing failed,
-    the log is the output of all trials.
-    """
-    failing = _failing(results)
-    tried = {attempt.trial for outcome in failing for attempt in outcome.attempts}
-    tried |= {outcome.trial for outcome in failing}
-    messages = [text for outcome in failing for text in _messages(outcome)]
-    printed = [trial.log for trial in results.trials if trial.id in tried or not failing]
-    return of_text("\n".join((*dict.fromkeys(messages), *printed)))
-
-
-def facts_of_results(results: Results) -> Facts:
-    """Return the facts of the tested machine.
-
-    The fact ``exit`` says how the failed test of the lowest layer ended, e.g. "hang". If no test failed,
-    ``exit`` is "none".
-    """
-    failing = _failing(results)
-    found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
-    # A run selects the GPU for its trials, so the order of the GPUs has no effect.
-    return replace(found, first_gpu=None)
-
-
-def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
+def facts_of_machine(machine: Machine) -> Facts:
     """Return the facts of a machine: its software and the first AMD GPU that programs see."""
     system = (machine.value("os.name"), machine.value("kernel.release"))
     words: dict[str, Any] = {
         "rocm": machine.value("rocm.version") or machine.value("hip.version"),
         "torch": machine.value("torch.version"),
         "os": " ".join(str(value) for value in system if value),
-        "exit": exit,
         "first_gpu": first_device(machine),
         "torch_targets": " ".join(machine.value("torch.targets") or ()),
         "rocblas_targets": " ".join(machine.value("rocblas.targets") or ()),
@@ -492,21 +460,3 @@ def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
         words["effective_gfx"] = gpu.effective_isa.value
     env = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
     return facts_of({"env": env, **{name: str(word) for name, word in words.items() if word}})
-
-
-def _failing(results: Results) -> list[Outcome]:
-    failing = [outcome for outcome in results.outcomes if outcome.fails]
-    return sorted(
-        failing, key=lambda outcome: RUNGS.index(outcome.rung) if outcome.rung in RUNGS else len(RUNGS)
-    )
-
-
-def _messages(outcome: Outcome) -> Iterator[str]:
-    yield from outcome.evidence
-    for attempt in outcome.attempts:
-        yield attempt.message
-
-
-def _exit(outcome: Outcome) -> Optional[str]:
-    by_state = {"hang": "hang", "wrong": "none", "error": "exception"}
-    return _EXITS.get(outcome.failure or "") or by_state.get(outcome.state)

@@ -43,8 +43,8 @@ def write_first_report(journal: RunJournal) -> Results:
     return results
 
 
-def write_report(journal: RunJournal) -> Results:
-    """Write results.json, report.html and junit.xml for the run of ``journal`` into its folder.
+def write_report(journal: RunJournal) -> Summary:
+    """Write results.json, report.html and junit.xml of the run into its folder, and return its summary.
 
     If the run ended early, the results are marked as partial.
     """
@@ -53,7 +53,7 @@ def write_report(journal: RunJournal) -> Results:
     summary = summarize(results)
     for form in ("html", "junit"):
         write_atomically(_FORMS[form](summary), folder / _NAMES[form])
-    return results
+    return summary
 
 
 def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
@@ -73,8 +73,8 @@ def as_text(source: Path, form: str, full: bool = False) -> str:
 
     Raise BadInput if ``source`` contains no results.
     """
-    results = read(source)
-    return markdown(summarize(results)) if form == "md" else issue_text(results, full)
+    summary = summarize(read(source))
+    return markdown(summary) if form == "md" else issue_text(summary, full)
 
 
 def read(source: Path) -> Results:

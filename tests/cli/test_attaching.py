@@ -44,7 +44,7 @@ def results(tmp_path: Path) -> Path:
 def test_texts_go_to_the_terminal_or_into_a_file(results: Path, tmp_path: Path) -> None:
     read = read_results(results)
     done = cli("report", results, "--format", "issue")
-    assert (done.returncode, done.stdout, done.stderr) == (0, issue_text(read), "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, issue_text(summarize(read)), "")
     target = tmp_path / "report.md"
     done = cli("report", results, "--format", "md", "-o", target)
     assert (done.returncode, done.stdout) == (0, f"{target}\n")

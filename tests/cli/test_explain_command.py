@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sample
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,8 @@ from sample_logs import COLLECT_ENV, LINES
 from tiers import examples
 
 from rocmprobe.cli import main
-from rocmprobe.model.results import SCHEMA_VERSION, Attempt, Fact, Gpu, Machine, Outcome, Results, Trial
+from rocmprobe.judge.summary import summarize
+from rocmprobe.model.results import Fact, Gpu, Machine, Results
 from rocmprobe.model.results_file import write_results
 
 FATAL = (
@@ -172,52 +175,37 @@ def test_facts_from_detect(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def of_a_run(folder: Path) -> Path:
-    facts = {
-        "torch.version": Fact("2.4.0+rocm6.1"),
-        "rocm.version": Fact("6.1.0"),
-        "os.name": Fact("Ubuntu 22.04"),
-    }
-    gpu = Gpu(vendor=Fact("amd"), native_isa=Fact("gfx1010"), effective_isa=Fact("gfx1030"))
-    machine = Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0")})
-    passed = Outcome("a", "cuda:0", "default", "copy", "copy", "pass", "t0")
-    failed = Outcome(
-        "b", "cuda:0", "default", "gemm", "gemm", "crash", "t1", failure="SIGABRT",
-        attempts=(Attempt("crash", "t1", "the child ended with SIGABRT"),), evidence=(FATAL.splitlines()[0],),
-    )  # fmt: skip
-    trials = tuple(
-        Trial(name, "cuda:0", "default", "spawn", ending, log=log)
-        for name, ending, log in (
-            ("t0", "0", "error of no matter\n"),
-            ("t1", "SIGABRT", "Aborted (core dumped)\n"),
-        )
-    )
-    results = Results(
-        SCHEMA_VERSION,
-        "0",
-        "2026-01-01T00:00:00Z",
-        None,
-        False,
-        None,
-        {},
-        machine,
-        (),
-        (),
-        trials,
-        (passed, failed),
-    )
-    write_results(results, folder / "results.json")
+def of_a_run(folder: Path, results: Results | None = None) -> Path:
+    write_results(results or sample.rdna1(), folder / "results.json")
     return folder / "results.json"
 
 
-def test_the_results_of_a_run(tmp_path: Path) -> None:
-    told = answer(of_a_run(tmp_path))
-    assert "no matter" not in json.dumps(told)
-    assert "TensileLibrary.dat" in told["causes"][0]["evidence"][0]
-    assert told["facts"] == {
-        "true_gfx": "gfx1010", "effective_gfx": "gfx1030", "rocm": "6.1.0", "torch": "2.4.0+rocm6.1",
-        "os": "Ubuntu 22.04", "env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "exit": "abort",
-    }  # fmt: skip
+def test_the_results_of_a_run_give_its_own_findings_and_verdict(tmp_path: Path) -> None:
+    results = sample.rdna1()
+    path = of_a_run(tmp_path, results)
+    told = answer(path)
+    assert [each["title"] for each in told["findings"]] == [each.title for each in results.findings]
+    assert (told["headline"], told["verdict"]) == (
+        summarize(results).headline,
+        results.recommendation.sentence,
+    )
+    code, output = asked(tmp_path)
+    shown = "".join(output.split())
+    assert code == 0
+    assert inert(output)
+    for finding in results.findings:
+        assert "".join(finding.title.split()) in shown
+        assert "".join(finding.advice.split()) in shown
+    assert "rocmprobeexec" in shown
+
+
+def test_a_run_without_failures_is_no_log_with_messages(tmp_path: Path) -> None:
+    healthy = sample.healthy_cpu()
+    noisy = replace(healthy, trials=tuple(replace(each, log=FATAL) for each in healthy.trials))
+    code, output = asked(of_a_run(tmp_path, noisy))
+    assert code == 0
+    assert "rocBLAS" not in output
+    assert healthy.recommendation.sentence.split(":")[0] in output
 
 
 def test_the_results_of_a_run_on_standard_input(tmp_path: Path) -> None:
@@ -237,10 +225,9 @@ def test_a_log_of_json_lines_is_a_log(tmp_path: Path) -> None:
 
 
 def test_the_machine_of_a_run_as_facts(tmp_path: Path) -> None:
-    assert answer("--facts", of_a_run(tmp_path), log="hello")["facts"] == {
-        "true_gfx": "gfx1010", "effective_gfx": "gfx1030", "rocm": "6.1.0", "torch": "2.4.0+rocm6.1",
-        "os": "Ubuntu 22.04", "env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
-    }  # fmt: skip
+    facts = answer("--facts", of_a_run(tmp_path), log="hello")["facts"]
+    assert (facts["true_gfx"], facts["effective_gfx"]) == ("gfx1010", "gfx1030")
+    assert facts["env"]["HSA_OVERRIDE_GFX_VERSION"] == "10.3.0"
 
 
 def test_a_line_too_long_to_be_looked_at_whole_is_told() -> None:

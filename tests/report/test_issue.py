@@ -14,6 +14,7 @@ from runs import cli
 from test_problems import any_problem
 from tiers import examples
 
+from rocmprobe.judge.summary import summarize
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Attempt, Configuration, Fact, Machine, Outcome, Results
@@ -33,6 +34,10 @@ def alone(state: str = "error", **rest: Any) -> Results:
     return dataclasses.replace(results, outcomes=(dataclasses.replace(outcome, state=state, **rest),))
 
 
+def text_of(results: Results, full: bool = False) -> str:
+    return issue_text(summarize(results), full)
+
+
 def without_script(block: str) -> list[str]:
     """The lines of the text outside of its script."""
     (script,) = [content for language, content in fences(block) if language] or [""]
@@ -40,7 +45,7 @@ def without_script(block: str) -> list[str]:
 
 
 def test_what_a_maintainer_needs_is_in_36_lines_and_a_script() -> None:
-    block = issue_text(sample.rdna1())
+    block = text_of(sample.rdna1())
     assert len(without_script(block)) <= MAX_LINES
     assert block.startswith("**Do not file this: the machine was simulated")
     assert headings(block) == ["Problem", "Reproduction", "Environment"]
@@ -60,7 +65,7 @@ def test_what_a_maintainer_needs_is_in_36_lines_and_a_script() -> None:
 
 
 def test_without_torch_the_driver_s_line_is_the_reproduction() -> None:
-    block = issue_text(alone(check="miopen-direct", rung="direct"))
+    block = text_of(alone(check="miopen-direct", rung="direct"))
     assert (
         "in float32 (input 2x16x28x28, weight 32x16x3x3, padding 1, bias), called without PyTorch," in block
     )
@@ -91,7 +96,7 @@ def test_every_failure_fits(
         results, settings=(setting,), outcomes=(outcome,), options={**results.options, "note": "a note"},
         machine=dataclasses.replace(results.machine, facts=facts),
     )  # fmt: skip
-    block = issue_text(found)
+    block = text_of(found)
     assert len(without_script(block)) <= MAX_LINES
     assert block.startswith("**Do not file")
     assert "\nline 0\n" in block
@@ -101,19 +106,19 @@ def test_every_failure_fits(
 def test_the_note_of_the_run_stands_before_the_failure() -> None:
     results = sample.rdna1()
     noted = dataclasses.replace(results, options={**results.options, "note": "An emulated card."})
-    assert "\nNote on this run: An emulated card. `conv2d` forward" in issue_text(noted)
+    assert "\nNote on this run: An emulated card. `conv2d` forward" in text_of(noted)
 
 
 def test_settings_that_fail_alike_share_a_line() -> None:
     results = sample.rdna1()
-    block = issue_text(results)
+    block = text_of(results)
     assert "Fails in the same way under 2 settings: `default`, `gemm-only`." in block
     assert "Works without MIOpen (`vendor-off`, `bypass`" in block
     hanging = [
         dataclasses.replace(each, state="hang") if each.setting == "gemm-only" else each
         for each in results.outcomes
     ]
-    block = issue_text(dataclasses.replace(results, outcomes=tuple(hanging)))
+    block = text_of(dataclasses.replace(results, outcomes=tuple(hanging)))
     assert "Fails differently under `gemm-only` (hang)." in block
     assert "in the same way" not in block
 
@@ -126,7 +131,7 @@ def test_other_messages_are_other_failures() -> None:
         else each
         for each in results.outcomes
     ]
-    block = issue_text(dataclasses.replace(results, outcomes=tuple(other)))
+    block = text_of(dataclasses.replace(results, outcomes=tuple(other)))
     assert "Fails differently under `gemm-only` (error)." in block
 
 
@@ -137,7 +142,7 @@ def test_the_error_comes_without_rocmprobe_s_own_frames() -> None:
         "MIOpen Error: one", "MIOpen Error: one",
         '  File "/x/torch/nn/functional.py", line 9, in conv2d',
     )  # fmt: skip
-    block = issue_text(alone(evidence=evidence))
+    block = text_of(alone(evidence=evidence))
     (error, *_) = [content for language, content in fences(block) if not language]
     assert error.splitlines() == [
         sample.STATUS, "MIOpen Error: one", '  File "/x/torch/nn/functional.py", line 9, in conv2d'
@@ -146,7 +151,7 @@ def test_the_error_comes_without_rocmprobe_s_own_frames() -> None:
 
 def test_wrong_numbers_have_their_limit() -> None:
     numerics = {"max_ratio": 0.25, "max_ratio_limit": 3.3e-6}
-    block = issue_text(alone("wrong", numerics=numerics))
+    block = text_of(alone("wrong", numerics=numerics))
     assert "gives wrong numbers" in block
     numbers = "(largest error 0.25, limit 3.3e-06, both relative to the largest expected value)"
     assert numbers in block
@@ -155,20 +160,20 @@ def test_wrong_numbers_have_their_limit() -> None:
 def test_a_torch_that_cannot_be_imported_needs_no_script() -> None:
     message = "import torch: OSError: libamdhip64.so.5: cannot open shared object file"
     attempts = (Attempt("error", "trial", message, 0.1),)
-    block = issue_text(alone(phase="start", evidence=(message,), attempts=attempts))
+    block = text_of(alone(phase="start", evidence=(message,), attempts=attempts))
     assert "`import torch` raises an exception in 1 of 1 attempt:" in block
     assert 'Run `python -c "import torch"`.' in block
     assert "databases and caches" not in block
 
 
 def test_a_check_without_a_script_names_the_command() -> None:
-    block = issue_text(alone(check="lstm", rung="primitives", problem=None, direction=None))
+    block = text_of(alone(check="lstm", rung="primitives", problem=None, direction=None))
     assert "`rocmprobe run --settings default --only lstm`" in sections(block)["Reproduction"]
 
 
 def test_the_full_text_has_every_failure_and_the_whole_environment() -> None:
     results = sample.rdna1()
-    block = issue_text(results, full=True)
+    block = text_of(results, full=True)
     assert headings(block) == ["Problem", "Reproduction", "Environment", "All failures"]
     listed = sections(block)["All failures"]
     failed = [each for each in results.outcomes if each.state == "error"]
@@ -183,7 +188,7 @@ def test_the_command_prints_the_short_or_the_full_text(tmp_path: Path) -> None:
     write_results(sample.rdna1(), path)
     done = cli("report", path, "--format", "issue", "--full")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == issue_text(sample.rdna1(), full=True)
+    assert done.stdout == text_of(sample.rdna1(), full=True)
     done = cli("report", path, "--format", "md", "--full")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--full needs --format issue" in done.stderr
@@ -216,14 +221,14 @@ def test_failures_in_miopen_come_first() -> None:
 
 
 def test_an_expected_failure_shows_what_is_known() -> None:
-    block = issue_text(sample.expected())
+    block = text_of(sample.expected())
     assert " raises an exception in 2 of 2 attempts:" in block
     assert "Known: it failed `https://example.org/1`." in block
 
 
 def test_where_nothing_failed_one_line_says_so() -> None:
     for full in (False, True):
-        block = issue_text(sample.healthy_cpu(), full)
+        block = text_of(sample.healthy_cpu(), full)
         assert block == "Nothing failed in this run: there is nothing to report to an issue tracker.\n"
 
 
@@ -233,7 +238,7 @@ def test_failures_of_the_bypass_are_for_no_tracker() -> None:
         dataclasses.replace(each, state="error") for each in results.outcomes
         if each.setting == "bypass" and each.check == "convolution"
     )  # fmt: skip
-    block = issue_text(dataclasses.replace(results, outcomes=bypass))
+    block = text_of(dataclasses.replace(results, outcomes=bypass))
     assert block.startswith("No failure in this run is one of PyTorch or the vendor library")
 
 
@@ -242,14 +247,14 @@ def test_a_failure_of_a_cpu_says_nothing_about_miopen() -> None:
     failed = tuple(
         dataclasses.replace(each, state="wrong") if each.rung == "conv" else each for each in results.outcomes
     )
-    block = issue_text(dataclasses.replace(results, outcomes=failed))
+    block = text_of(dataclasses.replace(results, outcomes=failed))
     assert "gives wrong numbers" in block
     assert "MIOpen" not in block
 
 
 def test_a_machine_of_which_nothing_is_known() -> None:
     results = dataclasses.replace(sample.rdna1(), machine=Machine())
-    assert "- GPU: none\n- OS: unknown, kernel unknown; CPU: unknown" in issue_text(results)
+    assert "- GPU: none\n- OS: unknown, kernel unknown; CPU: unknown" in text_of(results)
 
 
 def at_size(
@@ -285,7 +290,7 @@ def sized(*outcomes: Outcome, recommended: str = "", **fields: Any) -> Results:
 
 def reproduction(results: Results) -> list[str]:
     """The lines after the script."""
-    *_, last = sections(issue_text(results))["Reproduction"].split("```")
+    *_, last = sections(text_of(results))["Reproduction"].split("```")
     return [line for line in last.splitlines() if line]
 
 

@@ -34,8 +34,8 @@ foreign = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4)), m
 FORMS = {
     "report": lambda results: report(summarize(results)),
     "summary": lambda results: job_summary(summarize(results)),
-    "issue": issue_text,
-    "full issue": lambda results: issue_text(results, full=True),
+    "issue": lambda results: issue_text(summarize(results)),
+    "full issue": lambda results: issue_text(summarize(results), full=True),
 }
 LIMITS = {
     "report": markdown.LIMIT,
@@ -114,7 +114,7 @@ def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
         document = made(long)
         assert len(document) <= LIMITS.get(form, 60_000)
         assert faults(document) == []
-    assert headings(issue_text(long, full=True))[-1] == "All failures"
+    assert headings(issue_text(summarize(long), full=True))[-1] == "All failures"
     assert "cut here" in report(summarize(long))
 
 

@@ -82,7 +82,7 @@ def test_no_medium_shows_an_identifier(identity: None, found: list[tuple[str, st
         job_summary(summarize(results)),
         *workflow_commands(summarize(results)),
     ]
-    media += [issue_text(results, full) for full in (False, True)]
+    media += [issue_text(summarize(results), full) for full in (False, True)]
     named = [SERIAL, *(identifier for identifier, _ in found)]
     for medium in (*media, screen.file.getvalue()):
         assert [identifier for identifier in named if identifier in medium] == []

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rocmprobe.checks import DIRECT
+from rocmprobe.judge.summary import Summary
 from rocmprobe.knowledge.gpus import target
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import LIBRARIES
@@ -54,11 +55,12 @@ _NOISE = re.compile(
 _NUMBER = re.compile(r"[0-9]+")
 
 
-def issue_text(results: Results, full: bool = False) -> str:
+def issue_text(summary: Summary, full: bool = False) -> str:
     """Return the gravest failure of the run as Markdown of at most ``LIMIT`` characters.
 
     If ``full``, the text also has all failing cases and the environment in full.
     """
+    results = summary.results
     failure = gravest(results)
     if failure is None:
         return _nothing(results)

@@ -71,7 +71,7 @@ def _shown(value: Any, fit: Fit) -> Any:
 
 
 def _issue_texts(summary: Summary) -> dict[str, str]:
-    issue = {"Issue text": issue_text(summary.results)} if failures(summary.results) else {}
+    issue = {"Issue text": issue_text(summary)} if failures(summary.results) else {}
     return {**issue, "Markdown": markdown(summary)}
 
 

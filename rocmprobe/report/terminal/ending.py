@@ -14,7 +14,7 @@ from rocmprobe.judge.recommendation.blocks import env_command
 from rocmprobe.judge.summary import Summary
 from rocmprobe.report.identity import changes_sentence, run_seconds
 from rocmprobe.report.symbols import SEVERITY_SYMBOLS
-from rocmprobe.report.terminal.findings import SEVERITY_STYLES, styled
+from rocmprobe.report.terminal.findings import SEVERITY_STYLES, print_findings, styled
 from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 from rocmprobe.text import readable as text
 
@@ -42,6 +42,13 @@ def render_verdict(summary: Summary, console: Console) -> None:
     """Print only the verdict, after the notice of a partial run."""
     lines = [*_notices(summary, ("partial",)), *_verdict(summary)]
     print_lines([line for line in lines if line.rank == _MUST], console)
+
+
+def render_conclusion(summary: Summary, console: Console) -> None:
+    """Print every finding with its advice, then the configuration and the verdict."""
+    print_lines([*_notices(summary)], console)
+    print_findings(summary.findings, console)
+    print_lines([*_blank(), *_configurations(summary), *_blank(), *_verdict(summary)], console)
 
 
 def render_verification(
