@@ -74,7 +74,12 @@ RUNGS = (
         also=("copy",),
     ),
     Rung("gemm", (Request("gemm", dtypes=("float32", *_HALF)), Request("matmul", dtypes=_HALF)), tries=20),
-    Rung("reduction", (Request("reductions", dtypes=("float32", "float16")),), tries=20),
+    Rung(
+        "reduction",
+        (Request("reductions", dtypes=("float32", "float16")),),
+        tries=20,
+        also=("copy", "kernel"),
+    ),
     Rung(
         "conv",
         (

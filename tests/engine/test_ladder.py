@@ -102,6 +102,13 @@ def test_a_cure_of_a_low_rung_is_kept_for_all_rungs_above() -> None:
     assert "cuda:0/no-interrupt/training-step/float32/x20" in climb.ran
 
 
+def test_the_cures_of_copies_and_kernels_are_tried_for_a_failing_reduction() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        return "hang" if case.check == "reductions" and "HSA_ENABLE_SDMA" not in setting.env else "pass"
+
+    assert Climb(rule).climbed().stacks["float32"] == ("no-sdma",)
+
+
 @pytest.mark.parametrize("family", FAMILIES.values())
 def test_a_faulty_family_is_forbidden_alone(family: str) -> None:
     climb = Climb(faulty(family))
