@@ -19,7 +19,7 @@ from rocmprobe.judge.assessment import (
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.judge.findings.primitives import layer_outcomes
-from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
+from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override, of_setting
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
@@ -235,11 +235,15 @@ def sentence(
     slower = unchanged and unchanged is not best
     faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
     as_it_comes = next(iter(native), None)
-    fails = _fails(run, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
+    fails = (
+        _fails(run, as_it_comes, best.setting, dtype, name) if as_it_comes and as_it_comes is not best else ""
+    )
     if best.setting.pytorch_layers:
         return fails + _by_layer(run, best.setting, dtype) + faster
     verdict = best.setting.verdict
-    words = WORDINGS[verdict].sentence.format(library=name, dtype=dtype, setting=_described(best.setting))
+    words = WORDINGS[verdict].sentence.format(
+        library=name, dtype=dtype, setting=_described(run, best.setting)
+    )
     if verdict == "native":
         words += _nothing_but(run, name, findings, dtype if only else "")
     return fails + words + faster
@@ -276,9 +280,10 @@ def _why(run: Evidence, ranked: list[Assessment]) -> str:
     return f" {lowest_failure_sentence(run)}{'' if tried else ' The CPU was not tested.'}"
 
 
-def _fails(run: Evidence, as_it_comes: Assessment, dtype: str, name: str) -> str:
+def _fails(run: Evidence, as_it_comes: Assessment, best: Setting, dtype: str, name: str) -> str:
     if failed_convolutions(as_it_comes):
-        return f"Native {dtype} convolution fails in {name}. "
+        where = "" if best.changes_lower_layers else f" in {name}"
+        return f"Native {dtype} convolution fails{where}. "
     # If ``as_it_comes`` is correct, another setting is recommended only because it is faster. Failures of
     # batch norm are then not the reason.
     counts = not as_it_comes.right
@@ -288,7 +293,9 @@ def _fails(run: Evidence, as_it_comes: Assessment, dtype: str, name: str) -> str
         return f"Native {dtype} convolution works for common problems, but fails for others in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
     fail = "fails" if len(others) == 1 else "fail"
-    return f"Native {dtype} convolution works, but {words} {fail} with {name}. " if words else ""
+    # If the cure changes a layer below the library, the library is not to blame.
+    where = "" if best.changes_lower_layers else f" with {name}"
+    return f"Native {dtype} convolution works, but {words} {fail}{where}. " if words else ""
 
 
 def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
@@ -324,12 +331,14 @@ def _nothing_but(run: Evidence, name: str, findings: Sequence[Finding], only: st
     return f" Convolution needs no change, but {fail} in {name}: see the configuration."
 
 
-def _described(setting: Setting) -> str:
+def _described(run: Evidence, setting: Setting) -> str:
     switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
     if setting.derived and setting.env:
         return f"its faulty solvers switched off: {switches}"
     shown = switches and len(setting.env) <= _NAMED and not setting.channels_last
-    return switches if shown else f"the setting “{setting.name}”"
+    words = switches if shown else f"the setting “{setting.name}”"
+    gone = of_setting(run.results, setting).unset
+    return f"{words} and without your {joined(gone)}" if gone else words
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
