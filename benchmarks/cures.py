@@ -9,7 +9,8 @@ everything works (17 to 200 pixels). The same seed draws the same machines::
     python benchmarks/cures.py count machines -o benchmarks/results/cures.md
 
 "climb" is the beginning of a run: it climbs the ladder, and writes a report beside the machine's file. It
-leaves out what a run does after its first answer.
+leaves out what a run does after its first answer. "count" also climbs the ladder of every machine with an
+oracle in place of trials (see ``oracle.py``).
 
 A recommendation is "same" if it has the effect of the drawn cure, "another" if the fault cannot happen under
 it either, "none" if it is the CPU or no setting, and "wrong" if the fault can still happen.
@@ -26,9 +27,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Optional
 
 from figures import heading, publish, table
+from oracle import Recordings, oracle_run, recording
 
 from rocmprobe.engine import run
 from rocmprobe.engine.child import start_fork_server
@@ -41,7 +44,7 @@ from rocmprobe.knowledge.settings import Versions, reason_without_effect, with_c
 from rocmprobe.knowledge.solvers import solvers
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.problems import problems
-from rocmprobe.model.results import DIRECTIONS, Setting
+from rocmprobe.model.results import DIRECTIONS, Results, Setting
 from rocmprobe.model.results_file import read_results
 from rocmprobe.report.write import write_report
 from rocmprobe.simulate.machines import Fault, SimulatedMachine, load_machine
@@ -117,29 +120,11 @@ class Draw:
     @property
     def text(self) -> str:
         """The machine's file."""
-        isa, override = self.chip.isa, "HSA_OVERRIDE_GFX_VERSION" in self.cure.unset
-        gpu = {
-            "name": self.chip.name, "vendor": "amd", "driver": "amdgpu", "pci_id": self.chip.pci_id,
-            "native_isa": isa, "effective_isa": "gfx1030" if override else isa, "vram_bytes": 8 << 30,
-        }  # fmt: skip
-        facts = {
-            "kfd.device": "present", "rocm.version": self.chip.rocm, "hip.version": self.chip.rocm,
-            "miopen.version": self.chip.miopen, "torch.version": self.chip.torch,
-            "torch.hip": self.chip.rocm, "torch.kind": "rocm",
-        }  # fmt: skip
-        cured = f"cured by {self.cure.name}"
         size = f", above {self.largest} pixels" if self.largest else ""
-        return "\n".join(
-            (
-                f"summary = {_toml(f'drawn: {self.rung} fails ({self.effect}, {self.rate}{size}), {cured}')}",
-                'source = "benchmarks/cures.py"',
-                *_rows("[[gpus]]", gpu),
-                *(_rows("[[gpus]]", gpu) if self.cure.one_device else ()),
-                *_rows("[facts]", facts),
-                *_rows("[variables]", {name: OWNER[name] for name in self.cure.unset if name in OWNER}),
-                *_rows("[[faults]]", self._fault()),
-                "",
-            )
+        words = f"drawn: {self.rung} fails ({self.effect}, {self.rate}{size}), cured by {self.cure.name}"
+        owner = {name: OWNER[name] for name in self.cure.unset if name in OWNER}
+        return toml_rows(
+            self.chip, words, "benchmarks/cures.py", self._fault(), owner, 2 if self.cure.one_device else 1
         )
 
     def _fault(self) -> dict[str, Any]:
@@ -162,6 +147,37 @@ class Draw:
             fault["unless"] = {name: False for name in self.cure.unset if name in OWNER}
         fault["source"] = "drawn"
         return fault
+
+
+def toml_rows(
+    chip: Chip,
+    summary: str,
+    source: str,
+    fault: Mapping[str, Any],
+    owner: Mapping[str, str] = MappingProxyType({}),
+    cards: int = 1,
+) -> str:
+    """Return the file of a machine with ``cards`` equal cards. ``owner`` has its variables."""
+    gpu = {
+        "name": chip.name, "vendor": "amd", "driver": "amdgpu", "pci_id": chip.pci_id,
+        "native_isa": chip.isa,
+        "effective_isa": "gfx1030" if "HSA_OVERRIDE_GFX_VERSION" in owner else chip.isa,
+        "vram_bytes": 8 << 30,
+    }  # fmt: skip
+    facts = {
+        "kfd.device": "present", "rocm.version": chip.rocm, "hip.version": chip.rocm,
+        "miopen.version": chip.miopen, "torch.version": chip.torch, "torch.hip": chip.rocm,
+        "torch.kind": "rocm",
+    }  # fmt: skip
+    rows = [f"summary = {_toml(summary)}", f"source = {_toml(source)}"]
+    for header, row in (
+        *[("[[gpus]]", gpu)] * cards,
+        ("[facts]", facts),
+        ("[variables]", owner),
+        ("[[faults]]", fault),
+    ):
+        rows += _rows(header, row)
+    return "\n".join((*rows, ""))
 
 
 def above(number: int) -> str:
@@ -273,9 +289,8 @@ def _happens(
     return fault.matches(setting.name, "", "float32", "", environ)
 
 
-def outcome(draw: Draw, machine: SimulatedMachine, results: Path) -> tuple[str, str]:
+def outcome(draw: Draw, machine: SimulatedMachine, found: Results) -> tuple[str, str]:
     """Return the outcome (see ``OUTCOMES``) and the recommended setting of a run on the machine."""
-    found = read_results(results)
     setting = found.setting(found.recommended)
     if setting is None or setting.device == "cpu":
         return "none", found.recommended or ""
@@ -334,20 +349,30 @@ def main() -> None:
     if arguments.action == "draw":
         print(f"{len(drawn)} machines in {arguments.folder}")
         return
-    counted: Counter[str] = Counter()
+    counted, answered = Counter[str](), Counter[str]()
+    recordings = Recordings(arguments.folder / "recordings")
     rows = []
-    for draw, machine in drawn:
-        path = arguments.folder / draw.name / "results.json"
-        found, recommended = outcome(draw, machine, path) if path.exists() else ("not run", "")
-        counted[found] += 1
+    for number, (draw, machine) in enumerate(drawn):
+        folder = arguments.folder / draw.name
+        with recording(recordings, number):
+            _, results = oracle_run(folder.with_suffix(".toml"), arguments.folder / "run", whole=False)
+        without_trials = outcome(draw, machine, results)
+        path = folder / "results.json"
+        tried = outcome(draw, machine, read_results(path)) if path.exists() else ("not run", "")
+        counted[tried[0]] += 1
+        answered[without_trials[0]] += 1
         size = f"above {draw.largest} pixels" if draw.largest else ""
         row = (draw.name, draw.rung, draw.chip.isa, draw.effect, draw.rate, size, draw.cure.name)
-        rows.append((*row, recommended, found))
+        rows.append((*row, *without_trials[::-1], *tried[::-1]))
     command = f"python benchmarks/cures.py count --machines {arguments.machines} --seed {arguments.seed}"
-    head = ("machine", "rung", "chip", "effect", "rate", "size", "cure", "recommended", "outcome")
+    head = ("machine", "rung", "chip", "effect", "rate", "size", "cure")
+    head = (*head, "oracle", "outcome", "trials", "outcome")
     lines = [
         *heading("Cures of drawn faults", command),
-        ", ".join(f"{name}: {counted[name]}" for name in (*OUTCOMES, "not run") if counted[name]) + ".",
+        *(
+            f"{source}: {', '.join(f'{name} {each[name]}' for name in (*OUTCOMES, 'not run') if each[name])}."
+            for source, each in (("With the oracle", answered), ("With trials, at commit 0a436dfb", counted))
+        ),
         "",
         *table(head, rows, texts=len(head)),
     ]

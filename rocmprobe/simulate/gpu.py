@@ -8,11 +8,13 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import re
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
@@ -20,9 +22,20 @@ from rocmprobe.backends import Backend
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.knowledge.settings import Versions
+from rocmprobe.knowledge.solvers import TRANSPOSED
 from rocmprobe.simulate.injector import Injector
 from rocmprobe.simulate.machines import Fault, SimulatedMachine
 
+#: Parts of two MIOpen messages, keyed by direction. The message about the chosen solver contains the function
+#: and the abbreviated direction. The error for a missing solver contains the line number and the direction.
+_CALLS = {
+    "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
+    "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
+    "bwd-weights": ("FindConvBwdWeightsAlgorithm", "BWrW", 1107, "Backward Weights"),
+}
+_INCORRECT = "{} Convolution cannot be executed due to incorrect params"
+_NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
+_LEVEL_OF_CHOICE = 5
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
 #: Number of bytes that a process can allocate until its simulated memory is full.
@@ -64,6 +77,14 @@ class SimulatedGpu(SimulatedCpu):
         self._steady_calls = 0
         self._searched: set[object] = set()
         self._added_seconds = 0.0
+        self.environ: Mapping[str, str] = os.environ
+        # MIOpen 2.x reports incorrect parameters instead of a missing solver.
+        version = str(machine.machine.value("miopen.version") or "3")
+        self._no_solver = _INCORRECT if version.startswith("2.") else _NO_SOLVER
+        self._tried = lru_cache(maxsize=None)(self._solvers_tried)
+
+    def _solvers_tried(self, problem: str, direction: str) -> tuple[str, ...]:
+        return self.machine.in_play(problem, direction, self.name, self.environ)
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         self._phase = phase
@@ -120,7 +141,65 @@ class SimulatedGpu(SimulatedCpu):
 
     def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
         """Return True if ``fault`` matches these arguments, the setting and the environment."""
-        return fault.matches(self._setting, problem, dtype, direction, os.environ)
+        return fault.matches(self._setting, problem, dtype, direction, self.environ)
+
+    def convolution(
+        self, library: str, problem: str, dtype: str, directions: tuple[str, ...]
+    ) -> tuple[Optional[Fault], tuple[str, ...]]:
+        """Inject the first fault that matches a convolution in ``library``.
+
+        Return the fault and the directions with wrong results, or (None, ()) if no result is wrong.
+        """
+        self.check_context()
+        tried = {d: self._tried(problem, d) if library == "miopen" else () for d in directions}
+        for fault in self.faults_of(library):
+            affected = tuple(
+                d
+                for d in directions
+                if self.matches(fault, problem, dtype, d)
+                and (not fault.solver or set(fault.solver) & set(tried[d]))
+            )
+            if fault.operator or not affected or not self.happens(fault):
+                continue
+            wrong = fault.effect in ("wrong", "flip")
+            if wrong and library == "miopen" and not fault.stderr:
+                faulty = {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
+                self._log_choice(problem, faulty)
+            self.inject(fault, affected, problem)
+            if fault.effect not in ("search", "compile"):
+                return (fault, affected) if wrong else (None, ())
+        if library == "miopen":
+            self._log_choice(problem, tried)
+        return None, ()
+
+    def _log_choice(self, problem: str, tried: Mapping[str, Sequence[str]]) -> None:
+        """Log the solver of each direction as MIOpen does. Raise RuntimeError if a direction has none."""
+        for direction, names in tried.items():
+            asked = TRANSPOSED[direction] if problem.startswith("conv_transpose") else direction
+            function, word, line, failing = _CALLS[asked]
+            if names and int(self.environ.get("MIOPEN_LOG_LEVEL", "0")) >= _LEVEL_OF_CHOICE:
+                self.log(f"MIOpen(HIP): Info [{function}] {word} Chosen Algorithm: {names[0]} , 0, 0.02")
+            if not names:
+                place = f"MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:{line}: "
+                self.log(place + self._no_solver.format(failing))
+                raise RuntimeError("miopenStatusUnknownError")
+
+    def operator(self, libraries: tuple[str, ...], name: str, dtype: str, changeable: bool = True) -> bool:
+        """Inject the faults that match an operator in ``libraries``. Return True if its result is wrong.
+
+        A result that is not ``changeable``, e.g. a number, is never wrong.
+        """
+        for fault in self.faults_of(*libraries):
+            applies = fault.concerns_operators and re.search(fault.operator, name)
+            if applies and self.matches(fault, "", dtype, "") and self.happens(fault):
+                self.inject(fault, ())
+                if fault.effect == "wrong" and changeable:
+                    return True
+        return False
+
+    def log(self, line: str) -> None:
+        """Write a line of a library's log."""
+        os.write(2, f"{line}\n".encode())
 
     def happens(self, fault: Fault) -> bool:
         """Choose at random whether a matching fault happens in this call. Return True if it happens."""
@@ -142,7 +221,7 @@ class SimulatedGpu(SimulatedCpu):
                 return
         for direction, text in fault.stderr.items():
             if not directions or direction in ("any", *directions):
-                os.write(2, f"{text}\n".encode())
+                self.log(text)
         if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._injected:
             return
         self._injected.add(id(fault))

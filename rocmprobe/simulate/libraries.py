@@ -6,11 +6,8 @@ other convolutions.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import lru_cache
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Miopen
@@ -18,7 +15,6 @@ from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import Meter
-from rocmprobe.knowledge.solvers import TRANSPOSED
 from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.kernels import (
     fp32_gradients,
@@ -31,15 +27,6 @@ from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMac
 from rocmprobe.text.versions import Release
 
 _CPU = BACKENDS["onednn"]
-#: Parts of two MIOpen messages, keyed by direction. The message about the chosen solver contains the function
-#: and the abbreviated direction. The error for a missing solver contains the line number and the direction.
-_CALLS = {
-    "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
-    "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
-    "bwd-weights": ("FindConvBwdWeightsAlgorithm", "BWrW", 1107, "Backward Weights"),
-}
-_NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
-_LEVEL_OF_CHOICE = 5
 #: PyTorch passes only tensors of at most this many dimensions to MIOpen (MIOPEN_DIM_MAX).
 _MIOPEN_DIMENSIONS = 5
 
@@ -96,14 +83,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     def __init__(self, gpu: SimulatedGpu) -> None:
         self._gpu = gpu
-        facts = gpu.machine.machine
-        self._version = torch_version(facts) or (99, 0)
-        # MIOpen 2.x reports incorrect parameters instead of a missing solver.
-        self._says_no_solver = not str(facts.value("miopen.version") or "3").startswith("2.")
-        self._tried = lru_cache(maxsize=None)(self._solvers_tried)
-
-    def _solvers_tried(self, problem: str, direction: str) -> tuple[str, ...]:
-        return self._gpu.machine.in_play(problem, direction, self._gpu.name, os.environ)
+        self._version = torch_version(gpu.machine.machine) or (99, 0)
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
         fault, _ = self._apply_fault(call, ("fwd",))
@@ -129,43 +109,9 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
         Return the fault and the directions with wrong results, or (None, ()) if no result is wrong.
         """
-        self._gpu.check_context()
-        problem = problem_of(call)
-        dtype, text = problem.dtype, problem.text
         library = "miopen" if self._enters_miopen(call) else "rocblas"
-        tried = {d: self._tried(text, d) if library == "miopen" else () for d in directions}
-        for fault in self._gpu.faults_of(library):
-            affected = tuple(
-                d
-                for d in directions
-                if self._gpu.matches(fault, text, dtype, d)
-                and (not fault.solver or set(fault.solver) & set(tried[d]))
-            )
-            if fault.operator or not affected or not self._gpu.happens(fault):
-                continue
-            wrong = fault.effect in ("wrong", "flip")
-            if wrong and library == "miopen" and not fault.stderr:
-                faulty = {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
-                self._say(text, faulty)
-            self._gpu.inject(fault, affected, text)
-            if fault.effect not in ("search", "compile"):
-                return (fault, affected) if wrong else (None, ())
-        if library == "miopen":
-            self._say(text, tried)
-        return None, ()
-
-    def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
-        for direction, names in tried.items():
-            asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
-            function, word, line, failing = _CALLS[asked]
-            if names and int(os.environ.get("MIOPEN_LOG_LEVEL", "0")) >= _LEVEL_OF_CHOICE:
-                message = f"MIOpen(HIP): Info [{function}] {word} Chosen Algorithm: {names[0]} , 0, 0.02"
-                os.write(2, f"{message}\n".encode())
-            if not names:
-                place = f"MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:{line}: "
-                words = f"{failing} Convolution cannot be executed due to incorrect params"
-                os.write(2, f"{place}{_NO_SOLVER if self._says_no_solver else words}\n".encode())
-                raise RuntimeError("miopenStatusUnknownError")
+        problem = problem_of(call)
+        return self._gpu.convolution(library, problem.text, problem.dtype, directions)
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
         """Return True if PyTorch would run this convolution in MIOpen.
@@ -241,12 +187,8 @@ _CTC_SINCE = (2, 8)
 
 def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
     """Return contexts that inject faults into operators, or () if the machine has no such faults."""
-
-    def about_operators(fault: Fault) -> bool:
-        # Leave out Triton faults, which happen in the compiler.
-        return fault.library in ("rocblas", "hip") or (fault.library == "miopen" and bool(fault.operator))
-
-    if not any(map(about_operators, gpu.machine.faults)):
+    # Leave out Triton faults, which happen in the compiler.
+    if not any(each.concerns_operators and each.library != "triton" for each in gpu.machine.faults):
         return ()
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -261,13 +203,9 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
             entered.add("rocblas")
         if _enters_miopen(name, args, version):
             entered.add("miopen")
-        for fault in filter(about_operators, gpu.faults_of(*entered.intersection(libraries))):
-            applies = re.search(fault.operator, name) and gpu.matches(fault, "", dtype, "")
-            if applies and gpu.happens(fault):
-                gpu.inject(fault, ())
-                if fault.effect == "wrong" and tensor is not None and tensor.dim():
-                    return _with_first(result, tensor)
-        return result
+        changeable = tensor is not None and bool(tensor.dim())
+        wrong = gpu.operator(tuple(entered.intersection(libraries)), name, dtype, changeable)
+        return _with_first(result, tensor) if wrong else result
 
     class Watch(TorchDispatchMode):
         @classmethod
@@ -373,10 +311,4 @@ class SimulatedCompiler(Compiler):
         yield
 
     def _is_wrong(self, kind: str, tensor: Any) -> bool:
-        dtype = str(tensor.dtype).rpartition(".")[2]
-        for fault in self._gpu.faults_of("triton"):
-            applies = fault.operator == kind and self._gpu.matches(fault, "", dtype, "")
-            if applies and self._gpu.happens(fault):
-                self._gpu.inject(fault, ())
-                return fault.effect == "wrong"
-        return False
+        return self._gpu.operator(("triton",), kind, str(tensor.dtype).rpartition(".")[2])

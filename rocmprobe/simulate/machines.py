@@ -94,6 +94,11 @@ class Fault:
         """True if the fault happens inside a library call."""
         return self.phase in ("first-call", "steady")
 
+    @property
+    def concerns_operators(self) -> bool:
+        """True if the fault happens in operators, not in MIOpen's convolution."""
+        return self.library != "miopen" or bool(self.operator)
+
     def matches(
         self, setting: str, problem: str, dtype: str, direction: str, environ: Mapping[str, str]
     ) -> bool:
