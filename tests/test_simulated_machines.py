@@ -210,6 +210,7 @@ class TestVerdicts:
     def test_the_layer_at_fault_the_cause_and_the_setting(self, expected: Expected, runs: Made) -> None:
         results = self.results(expected, runs)
         found = {each.id: (each.cause, each.layer) for each in results.findings}
+        assert all(each.remedy for each in results.findings if each.severity == "error")
         if expected.finding:
             assert found[expected.finding] == expected.found
         else:

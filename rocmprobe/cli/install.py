@@ -16,6 +16,7 @@ from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.explain import given_facts, read_facts
 from rocmprobe.cli.github_job import no_commands
 from rocmprobe.explain.log_facts import Facts, merge_and_derive
+from rocmprobe.knowledge import installation
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
@@ -135,24 +136,11 @@ def place_of(machine: Machine) -> Place:
 
     Raise NothingToTest if the machine has no AMD GPU with a known chip.
     """
-    named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
-    cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
-    if not cards:
+    place = installation.place_of(machine, platform.system())
+    if place is None:
         why = "no AMD GPU was found" if not machine.amd_gpus else "the target of the AMD GPU is not known"
         raise NothingToTest(f"{why}; {_NAME_IT}")
-    first = cards[0]
-    alike = [gpu for gpu in cards if bool(gpu.apu.value) == bool(first.apu.value)]
-    name = machine.value("os.name") or (platform.system() if not machine.value("kernel.release") else "")
-    return Place(
-        tuple(dict.fromkeys(str(gpu.native_isa.value) for gpu in alike)),
-        str(first.name.value or ""),
-        system_of(name, machine.value("kernel.release")),
-        distribution_of(machine.value("os.id") or name),
-        str(machine.value("python.version") or ""),
-        str(machine.value("torch.version") or ""),
-        first.pcie_atomics.value,
-        {variable: str(fact.value) for variable, fact in machine.variables.items()},
-    )
+    return place
 
 
 def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:

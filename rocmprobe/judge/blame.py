@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
-from rocmprobe.judge.assessment import failed, quoted
+from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import causes
+from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.results import Finding, Machine, Outcome
 from rocmprobe.text.log import of_text
 
@@ -22,6 +24,12 @@ _BY_FAILURE = {
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
+#: Cause whose messages other causes have, too: only a trial without the override decides.
+OVERRIDDEN = "override-isa-mismatch"
+_CONFIRM_OVERRIDE = (
+    "Install a PyTorch with code for the chip itself (`rocmprobe install`), then run "
+    "`rocmprobe run --settings no-override`. If the failing tests pass, the override is the cause."
+)
 #: Causes that only describe a symptom.
 _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
 #: The layer probably at fault on an AMD GPU, keyed by the failed rung (group of checks). It is used if the
@@ -50,6 +58,24 @@ def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
     ranked = [name for name, _ in scores(weighed.points, calibration())]
     named = weighed.named.intersection(ranked[: ranked.index("unknown")])
     return cause not in named and bool(named - _SYMPTOMS)
+
+
+def override_decided(run: Evidence) -> bool:
+    """Return True if a case that fails under ``default`` passes without the ISA override."""
+    broken = {case_key(outcome) for outcome in failed(run.under.get("default", ()))}
+    without = (setting.name for setting in run.settings if OVERRIDE in setting.unset)
+    return any(
+        outcome.works and case_key(outcome) in broken
+        for name in without
+        for outcome in run.under.get(name, ())
+    )
+
+
+def with_confirmation(run: Evidence, finding: Finding) -> Finding:
+    """Return ``finding`` with the test that decides its cause, if nothing in the run decided it."""
+    if finding.cause != OVERRIDDEN or override_decided(run):
+        return finding
+    return replace(finding, confirm=_CONFIRM_OVERRIDE)
 
 
 def cure(run: Evidence, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
@@ -81,7 +107,8 @@ def blamed(
     """
     layer = layer or library_layer(run, outcomes)
     named = signature(run, outcomes)
-    if named:
+    # The override was set under the cure, too, so the cure points to a part of the vendor library instead.
+    if named and not (cured and named[0] == OVERRIDDEN and not override_decided(run)):
         return named[0], named[1] or layer
     kinds = {outcome.failure for outcome in outcomes}
     for cause, known in _BY_FAILURE.items():
@@ -89,6 +116,8 @@ def blamed(
             return known
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
         return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer
+    if named and run.library == "MIOpen":
+        return "miopen-solver-bug", layer
     if outcomes and all(outcome.activity in ("compiler-child", "compiling") for outcome in outcomes):
         return "cold-compile-slow", "miopen-compile" if layer.startswith("miopen") else layer
     return "unknown", layer

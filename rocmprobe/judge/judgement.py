@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from rocmprobe.judge.assessment import by_severity
-from rocmprobe.judge.blame import contradicts
+from rocmprobe.judge.blame import contradicts, with_confirmation
 from rocmprobe.judge.changes import changes_since
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.diagnose import diagnose, expectation_findings
 from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.judge.remedies import with_remedies
 from rocmprobe.knowledge.expectations import Expectation, expectations, observed
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.changes import BASELINE, TABLE, Expected
@@ -33,11 +34,14 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
         outcomes=tuple(map(expected.marked, results.outcomes)),
         changes=changes_since(baseline, came.outcomes) if baseline else results.changes,
     )
-    return replace(
+    judged = replace(
         marked,
-        findings=by_severity([*found, *expectation_findings(Evidence(marked))]),
+        findings=by_severity(
+            with_confirmation(run, finding) for finding in (*found, *expectation_findings(Evidence(marked)))
+        ),
         recommendation=recommend(run, found),
     )
+    return with_remedies(judged)
 
 
 @dataclass(frozen=True)

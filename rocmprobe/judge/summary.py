@@ -10,10 +10,11 @@ from rocmprobe.judge.failures import Count, Failures, by_reason, counts, reason
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS
 from rocmprobe.judge.findings.sweep import summary as sweep_sentence
 from rocmprobe.judge.notices import Notice, notices
+from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.judge.recommendation.blocks import ToCopy, to_copy
 from rocmprobe.judge.recommendation.verdict import WORDINGS, headline, verdict_word
 from rocmprobe.model.cards import card
-from rocmprobe.model.results import Costs, Finding, OtherHelp, Recommendation, Results
+from rocmprobe.model.results import Costs, Finding, OtherHelp, Recommendation, Results, Setting
 from rocmprobe.model.states import State
 from rocmprobe.text.plain_text import one_line
 
@@ -97,7 +98,7 @@ def summarize(results: Results, live: bool = False) -> Summary:
         results=results,
         card=card(results.machine),
         verdict=verdict,
-        word=verdict_word(verdict, setting.pytorch_layers if setting else ()),
+        word=_word(results, verdict, setting),
         tone="unlearned" if results.partial and verdict else wording.tone,
         headline=headline(results),
         reason=found.sentence or wording.sentence,
@@ -120,6 +121,12 @@ def summarize(results: Results, live: bool = False) -> Summary:
         verify=found.verify,
         advice=found.advice,
     )
+
+
+def _word(results: Results, verdict: str, setting: Optional[Setting]) -> str:
+    if other_build(results.machine, results.findings, verdict):
+        return "Another PyTorch"
+    return verdict_word(verdict, setting.pytorch_layers if setting else ())
 
 
 def _others(results: Results, found: Recommendation, main: ToCopy) -> tuple[ToCopy, ...]:

@@ -33,6 +33,8 @@ OF_THE_BUILD = frozenset(
         "override-isa-mismatch",
     }
 )  # fmt: skip
+#: Causes that mean that PyTorch, or a library in its wheel, has no code for the chip.
+NO_CODE = OF_THE_BUILD - {"override-isa-mismatch", "hipblaslt-missing-arch"}
 _NOT = "not-"
 _GFX = "{gfx}"
 _ANY_GFX = "gfxNNNN"

@@ -11,7 +11,8 @@ from typing import Optional, Union
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.options import Option
-from rocmprobe.knowledge.stacks import code_loans, has_code
+from rocmprobe.knowledge.stacks import code_loans, distribution_of, has_code, system_of
+from rocmprobe.model.results import Machine
 
 #: Packages that must come from the same build. Without constraints, pip could combine packages from different
 #: indexes.
@@ -57,6 +58,31 @@ class Plan:
     python: str
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     constraints: tuple[str, ...]
+
+
+def place_of(machine: Machine, system: str = "") -> Optional[Place]:
+    """Return the facts about ``machine`` that decide which stacks can be installed.
+
+    ``system`` is the operating system if the facts do not name it. Return None if the machine has no AMD GPU
+    with a known chip.
+    """
+    named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
+    cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
+    if not cards:
+        return None
+    first = cards[0]
+    alike = [gpu for gpu in cards if bool(gpu.apu.value) == bool(first.apu.value)]
+    name = machine.value("os.name") or (system if not machine.value("kernel.release") else "")
+    return Place(
+        tuple(dict.fromkeys(str(gpu.native_isa.value) for gpu in alike)),
+        str(first.name.value or ""),
+        system_of(name, machine.value("kernel.release")),
+        distribution_of(machine.value("os.id") or name),
+        str(machine.value("python.version") or ""),
+        str(machine.value("torch.version") or ""),
+        first.pcie_atomics.value,
+        {variable: str(fact.value) for variable, fact in machine.variables.items()},
+    )
 
 
 def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:

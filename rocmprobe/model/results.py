@@ -335,7 +335,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """A conclusion of the run, with its evidence and advice."""
+    """A conclusion of the run, with its evidence and advice.
+
+    - ``confirm``: shortest test that decides if ``cause`` is the cause, or "" if a trial or fact decided
+    - ``remedy``: command or link that removes the fault or avoids it. A finding of severity error has one.
+    """
 
     id: str
     severity: Severity
@@ -344,6 +348,8 @@ class Finding:
     title: str
     evidence: tuple[str, ...] = ()
     advice: str = ""
+    confirm: str = field(default="", metadata=OMIT_IF_EMPTY)
+    remedy: str = field(default="", metadata=OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,6 +34,10 @@ EVIDENCE = (
     "", "Memory access fault by GPU node-1", "rocBLAS error: Cannot read x", "HIP out of memory",
     "Code object build failed", "invalid device function", "MIOpen Error: stoul",
 )  # fmt: skip
+
+
+def has_remedy(finding):
+    return re.match(r"https://|(rocmprobe|sudo|env|export|unset|pip|mv|rm|wsl|dkms|python) ", finding.remedy)
 
 
 def flipped(results, index, state):
@@ -119,6 +124,7 @@ def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     found = judge(results)
     assert judge(results) == found
     for finding in found.findings:
+        assert (finding.severity == "error") == bool(has_remedy(finding))
         assert finding.cause in CAUSES, finding
         assert finding.layer in LAYERS, finding
         assert finding.title

@@ -35,7 +35,10 @@ def shown(results: Results, folder: Path) -> dict[str, str]:
 def test_a_partial_run_is_said_once_in_each_form(tmp_path: Path) -> None:
     options = {"folder": "reports/one"}
     results = judge(dataclasses.replace(sample.rdna1(), partial=True, options=options))
-    assert results.findings == judge(dataclasses.replace(results, partial=False)).findings
+    whole = judge(dataclasses.replace(results, partial=False))
+    # A partial run is no profile for `rocmprobe exec`, which can be a remedy.
+    bare = [[dataclasses.replace(each, remedy="") for each in one.findings] for one in (results, whole)]
+    assert bare[0] == bare[1]
     for form, text in shown(results, tmp_path).items():
         assert text.count("Partial run") == 1, form
         assert text.count("--resume reports/one") == 1, form

@@ -66,7 +66,9 @@ def _failed_under_default(settings: Sequence[Assessment]) -> tuple[Outcome, ...]
 
 def _explained(run: Evidence, outcomes: tuple[Outcome, ...], cures: Sequence[Setting]) -> tuple[str, str]:
     """Return the (cause, layer) of failures in the vendor library. ``cures`` are settings without them."""
-    cause, layer = blamed(run, outcomes, cured=True)
+    cause, layer = blamed(run, outcomes, cured=bool(cures))
+    if cause == "wrong-results-unexplained":
+        cause = "wrong-results-solver"
     if not layer.startswith("miopen"):
         return cause, layer
     if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.knowledge.causes import OF_THE_BUILD
+from rocmprobe.knowledge.causes import NO_CODE, OF_THE_BUILD
 from rocmprobe.knowledge.compatibility import needless
+from rocmprobe.knowledge.gpus import target
+from rocmprobe.knowledge.installation import Plan, place_of, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
-from rocmprobe.model.results import Finding, Gpu, OtherHelp, Outcome
+from rocmprobe.model.results import Finding, Gpu, Machine, OtherHelp, Outcome
 from rocmprobe.text.versions import version_numbers
 
 #: Causes that neither a setting nor another build fixes.
@@ -33,6 +35,23 @@ _OF_THE_USER = frozenset(
 #: Maximum number of stacks in the advice. `rocmprobe install` lists all.
 _STACKS = 6
 _HOW = "`rocmprobe install --stack {}` prints the commands."
+
+
+def other_build(machine: Machine, findings: Iterable[Finding], verdict: str) -> Optional[Plan]:
+    """Return how to install the best PyTorch with code for the GPU, or None if that is not the remedy.
+
+    It is the remedy if the installed one has no code for the GPU and no configuration works on the GPU.
+    """
+    missing = any(finding.severity == "error" and finding.cause in NO_CODE for finding in findings)
+    place = place_of(machine)
+    if verdict not in ("cpu", "none") or not missing or place is None or target(place.gfx) is None:
+        return None
+    gpu = next(each for each in machine.amd_gpus if each.native_isa.value == place.gfx)
+    there = _installed(machine, gpu)
+    for option in options(place.gfx, place.system, place.distribution, place.atomics):
+        if option.status != "fails" and not _is_there(option, there):
+            return plan(option, place)
+    return None
 
 
 def advice(run: Evidence, findings: Sequence[Finding], unchanged: bool) -> tuple[OtherHelp, ...]:
@@ -66,7 +85,7 @@ def _builds(run: Evidence, findings: Sequence[Finding]) -> Iterator[OtherHelp]:
     if own:
         yield _row("Remove the override", own.advice, own.sources[0])
         return
-    machine = _installed(run, gpu)
+    machine = _installed(run.machine, gpu)
     for row in known_to_break(machine):
         yield _row(row.title, row.text, f"{row.source} ({row.date})")
     if machine.gfx == machine.effective and not any(each.cause in OF_THE_BUILD for each in findings):
@@ -97,13 +116,13 @@ def _gpu(run: Evidence, outcome: Outcome) -> Optional[Gpu]:
     return next((gpu for gpu in cards if (gpu.native_isa.value, gpu.effective_isa.value) == isas), None)
 
 
-def _installed(run: Evidence, gpu: Gpu) -> Installed:
-    torch, system = run.machine.value("torch.version"), run.machine.value("rocm.version")
+def _installed(machine: Machine, gpu: Gpu) -> Installed:
+    torch, system = machine.value("torch.version"), machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,
         rocm_of(torch) or (str(system) if system else None), str(torch) if torch else None,
         gpu.pcie_atomics.value,
-        system_of(run.machine.value("os.name"), run.machine.value("kernel.release")),
+        system_of(machine.value("os.name"), machine.value("kernel.release")),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Optional
 
+from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.results import Configuration, Results
 
@@ -27,7 +28,8 @@ class ToCopy:
     """Ways to apply one configuration.
 
     - ``use``: what the configuration is for, e.g. "float16", or "" for the recommended configuration
-    - ``command``: command that applies the configuration to an unchanged program, or None
+    - ``command``: command that applies the configuration to an unchanged program, or that installs another
+      PyTorch, or None
     - ``blocks``: lines that apply the configuration without ``command``
     - ``notes``: sentences about layers
     """
@@ -63,8 +65,20 @@ def to_copy(results: Results, configuration: Configuration, use: str = "") -> To
         command = Block(label, exec_command(results, configuration), "sh")
         if not use:
             blocks[0] = replace(blocks[0], label=f"Or without rocmprobe exec. {blocks[0].label}")
+    if not use and (build := _install_block(results)):
+        others = (command, *blocks) if command else blocks
+        command, blocks = build, [replace(each, label=f"Until then. {each.label}") for each in others]
     notes = tuple(f"{note[:1].upper()}{note[1:]}".rstrip(".") + "." for note in configuration.layers)
     return ToCopy(use, command, tuple(blocks), notes)
+
+
+def _install_block(results: Results) -> Optional[Block]:
+    """Return the commands that install another PyTorch, or None if the GPU works with this one."""
+    found = results.recommendation
+    made = other_build(results.machine, results.findings, found.verdict) if found else None
+    if made is None:
+        return None
+    return Block(f"Install {made.option.title}", "\n".join(made.steps[0][1]), "sh")
 
 
 def _can_exec(results: Results, configuration: Configuration, use: str) -> bool:
@@ -80,13 +94,13 @@ def exec_command(results: Results, configuration: Configuration) -> str:
     """Return the command that runs a program under ``configuration``."""
     recommended = results.recommended == configuration.setting
     setting = "" if recommended else f"--setting {shlex.quote(configuration.setting or '')} "
-    profile = f"{_simulated_option(results)}--profile {_run_path(results)}"
+    profile = f"{_simulated_option(results)}--profile {run_path(results)}"
     return f"rocmprobe exec {profile} {setting}-- python train.py"
 
 
 def env_command(results: Results) -> str:
     """Return the shell line that sets the variables of the recommended configuration."""
-    return f'eval "$(rocmprobe env {_simulated_option(results)}{_run_path(results)})"'
+    return f'eval "$(rocmprobe env {_simulated_option(results)}{run_path(results)})"'
 
 
 def _simulated_option(results: Results) -> str:
@@ -94,7 +108,7 @@ def _simulated_option(results: Results) -> str:
     return "--simulated " if results.simulated else ""
 
 
-def _run_path(results: Results) -> str:
+def run_path(results: Results) -> str:
     """Return the quoted path of the run's folder, or of the results file if the folder is unknown."""
     path = PurePosixPath(results.relative_path)
     return shlex.quote(str(path.parent if path.parent.name else path))

@@ -11,7 +11,7 @@ from typing import Any, Optional
 from rocmprobe.judge.assessment import Assessment, devices_of, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.changing_sizes import quickest
-from rocmprobe.judge.recommendation.advice import advice
+from rocmprobe.judge.recommendation.advice import advice, other_build
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.costs import cost_sentence, costs
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -94,6 +94,11 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
             text += f" For {_IN_WORDS}, use the setting “{best_size.setting}”: a new size costs "
             text += f"{best_size.new:.2g} s instead of {own_size.new:.3g} s."
         text += sentences(run.results, dtype_speeds(run.results, per))
+        if build := other_build(run.machine, findings, verdict):
+            text = (
+                "Install another PyTorch (`rocmprobe install`): this one, or a library in it, has no code "
+                f"for {build.option.gfx}. Until then: {text}"
+            )
     return Recommendation(
         verdict=verdict,
         sentence=text,

@@ -19,6 +19,7 @@ from rocmprobe.judge.assessment import (
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.judge.findings.primitives import layer_outcomes
+from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override, of_setting
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
@@ -102,6 +103,8 @@ def headline(results: Results) -> str:
     name, setting = library(results), results.setting(found.configuration.setting)
     if setting and setting.name == AS_FOUND:
         return "Convolution works here, but only with your environment and databases."
+    if other_build(results.machine, results.findings, found.verdict):
+        return "Install another PyTorch: rocmprobe install."
     if found.verdict == "gpu-not-tested" and without_torch(results):
         return "The GPU was not tested with PyTorch. Install a torch for it."
     to_set = found.configuration

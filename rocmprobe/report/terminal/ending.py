@@ -121,6 +121,8 @@ def _findings(summary: Summary) -> Iterator[Line]:
         )
         rank = _FIRST if number == 0 else _REST if finding.severity == "info" else _NEXT
         yield Line(line, rank, most=1 if finding.severity == "info" else 2, counted=_FINDING)
+        if finding.remedy:
+            yield Line(styled(("    Remedy: ", "dim"), (finding.remedy, "")), rank, copied=True)
 
 
 def _configurations(summary: Summary) -> Iterator[Line]:

@@ -21,10 +21,14 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
             console.print(styled(("\nFindings", "bold")))
         style = SEVERITY_STYLES[finding.severity]
         symbol = f"{SEVERITY_SYMBOLS[finding.severity]} "
-        blame = f"  {finding.layer}, {finding.cause}"
+        possible = "possibly " if finding.confirm else ""
+        blame = f"  {finding.layer}, {possible}{finding.cause}"
         console.print(styled((symbol, style), (finding.title, "bold"), (blame, "dim")))
         if finding.advice:
             print_paragraph(Text(text.plain(finding.advice)), console, 2)
+        for label, words in (("Remedy", finding.remedy), ("To confirm the cause", finding.confirm)):
+            if words:
+                print_paragraph(styled((f"{label}: ", "dim"), (words, "")), console, 2)
 
 
 def styled(*parts: tuple[str, str]) -> Text:

@@ -83,11 +83,15 @@ def title(found: Finding) -> str:
 
 def _finding(found: Finding) -> Iterator[str]:
     yield f"### {title(found)}"
-    yield f"Layer {code(found.layer, 60)}, cause {code(found.cause, 60)}."
+    possible = "possible cause" if found.confirm else "cause"
+    yield f"Layer {code(found.layer, 60)}, {possible} {code(found.cause, 60)}."
     if found.evidence:
         yield lines(found.evidence, _EVIDENCE_LINES)
     if found.advice:
         yield f"**What to do:** {words(found.advice, 1500)}"
+    for label, said in (("Remedy", found.remedy), ("To confirm the cause", found.confirm)):
+        if said:
+            yield f"**{label}:** {words(said, 1500)}"
 
 
 def left_out(amount: int, noun: str) -> str:
