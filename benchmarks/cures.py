@@ -326,7 +326,7 @@ def climb(file: Path) -> None:
         cases += 1
     session.close(at_once=False)
     journal.append(End(run.now()))
-    sentence = getattr(write_report(journal).recommendation, "sentence", "")
+    sentence = getattr(write_report(journal).results.recommendation, "sentence", "")
     seconds = time.monotonic() - started
     print(
         f"{file.stem}: {cases} cases in {seconds:.0f} s, first answer after {first or seconds:.0f} s.",

@@ -210,14 +210,14 @@ def test_the_gravest_is_under_default_then_by_state_then_low_on_the_ladder() -> 
     assert (found.outcome.rung, found.state) == ("batch-norm", "crash")
 
 
-def test_failures_in_miopen_come_first() -> None:
+def test_failures_below_miopen_come_first() -> None:
     results = sample.rdna1()
     worse = tuple(
         dataclasses.replace(each, state="crash") if each.rung == "gemm" else each for each in results.outcomes
     )
     found = gravest(dataclasses.replace(results, outcomes=worse))
     assert found is not None
-    assert found.outcome.rung == "conv"
+    assert found.outcome.rung == "gemm"
 
 
 def test_an_expected_failure_shows_what_is_known() -> None:
@@ -239,7 +239,18 @@ def test_failures_of_the_bypass_are_for_no_tracker() -> None:
         if each.setting == "bypass" and each.check == "convolution"
     )  # fmt: skip
     block = text_of(dataclasses.replace(results, outcomes=bypass))
-    assert block.startswith("No failure in this run is one of PyTorch or the vendor library")
+    assert block.startswith("No failure in this run is a bug of PyTorch or the vendor library")
+
+
+def test_the_tracker_is_that_of_the_lowest_layer_that_failed() -> None:
+    assert "Tracker: https://github.com/ROCm/rocm-libraries/issues\n" in text_of(alone())
+    lower = {"gemm": "ROCm/rocm-libraries", "copy": "ROCm/rocm-systems", "elementwise": "pytorch/pytorch"}
+    for rung, name in lower.items():
+        results = sample.rdna1()
+        failed = next(each for each in results.outcomes if (each.rung, each.setting) == ("conv", "default"))
+        below = dataclasses.replace(failed, check=rung, rung=rung, problem=None, direction=None)
+        block = text_of(dataclasses.replace(results, outcomes=(*results.outcomes, below)))
+        assert f"Tracker: https://github.com/{name}/issues\n" in block
 
 
 def test_a_failure_of_a_cpu_says_nothing_about_miopen() -> None:

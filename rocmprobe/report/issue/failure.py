@@ -7,6 +7,7 @@ from typing import Optional
 
 from rocmprobe.checks import DIRECT
 from rocmprobe.judge.assessment import concerns_convolution, failed
+from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.model.baseline import observed_state
 from rocmprobe.model.problems import Problem, parse_problem
@@ -16,8 +17,14 @@ from rocmprobe.report.repro.script import backend, driver_line, script
 
 #: Groups of checks (rungs) that run in MIOpen. Other checks run in HIP, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
+#: Groups of checks on which convolution in MIOpen depends.
+_BELOW = ("copy", "elementwise", "gemm")
+_LIBRARIES, _SYSTEMS, _PYTORCH = (
+    f"https://github.com/{name}/issues"
+    for name in ("ROCm/rocm-libraries", "ROCm/rocm-systems", "pytorch/pytorch")
+)
 _STATES = tuple(STATES)
-_GRAVE = 5
+_GRAVE = 6
 _TRIED = 50
 
 
@@ -49,7 +56,8 @@ class Failure:
 def gravest(results: Results) -> Optional[Failure]:
     """Return the failure that matters most to maintainers, or None if no failure concerns them.
 
-    Failures in PyTorch come first, and within both groups failures in MIOpen. Failures under a setting that
+    Failures in PyTorch come first. Within both groups, failures below convolution come first, because they
+    can be the reason for the others, then failures in MIOpen. Failures under a setting that
     uses the vendor library come before others. Of failures that are alike, take the smallest problem.
     """
     settings = {setting.name: setting for setting in results.settings}
@@ -59,6 +67,7 @@ def gravest(results: Results) -> Optional[Failure]:
         state = observed_state(outcome)
         return (
             outcome.check in DIRECT,
+            not _is_below(outcome),
             not runs_in_miopen(results, outcome, settings[outcome.setting]),
             not settings[outcome.setting].vendor_library,
             order[outcome.setting],
@@ -77,13 +86,30 @@ def gravest(results: Results) -> Optional[Failure]:
     return next((each for each in made if each.script), first)
 
 
+def tracker(results: Results, failure: Failure) -> str:
+    """Return the address of the issue tracker of the layer that failed."""
+    outcome = failure.outcome
+    if backend(results, outcome, failure.setting) != "miopen":
+        return _PYTORCH
+    if outcome.rung == "gemm" or runs_in_miopen(results, outcome, failure.setting):
+        return _LIBRARIES
+    return _SYSTEMS if outcome.rung == "copy" else _PYTORCH
+
+
+def _is_below(outcome: Outcome) -> bool:
+    return outcome.rung in _BELOW and outcome.dtype == "float32"
+
+
 def concerning(results: Results) -> list[Outcome]:
     """Return the failures in PyTorch or a library that PyTorch calls under the setting.
 
-    Leave out failures of the bypass, and failures on another device or with other kernels than the case
-    tests.
+    Return [] if this PyTorch has no code for the GPU, which is no bug. Leave out failures of the bypass,
+    and failures on another device or with other kernels than the case tests.
     """
     settings = {setting.name: setting for setting in results.settings}
+    found = results.recommendation
+    if found and other_build(results.machine, results.findings, found.verdict):
+        return []
     return [
         outcome
         for outcome in failures(results)

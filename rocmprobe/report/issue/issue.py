@@ -26,6 +26,7 @@ from rocmprobe.report.issue.failure import (
     problem_of,
     runs_in_miopen,
     same_case_outcomes,
+    tracker,
 )
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.terminal.markdown import environment
@@ -69,7 +70,10 @@ def issue_text(summary: Summary, full: bool = False) -> str:
 
 def _nothing(results: Results) -> str:
     if failures(results):
-        return "No failure in this run is one of PyTorch or the vendor library: report.html has the others.\n"
+        return (
+            "No failure in this run is a bug of PyTorch or the vendor library: "
+            "see the findings in report.html.\n"
+        )
     so_far = " so far; it is not finished" if results.partial else ""
     return f"Nothing failed in this run{so_far}: there is nothing to report to an issue tracker.\n"
 
@@ -78,6 +82,7 @@ def _blocks(results: Results, failure: Failure, full: bool) -> Iterator[str]:
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was injected on purpose.**"
     yield _title(results, failure)
+    yield f"Tracker: {tracker(results, failure)}"
     yield "### Problem"
     note = words(str(results.options.get("note") or "").rstrip("."), 300)
     yield (f"Note on this run: {note}. " if note else "") + _sentence(failure)

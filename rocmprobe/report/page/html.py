@@ -15,7 +15,7 @@ from markupsafe import Markup
 from rocmprobe.judge.summary import Summary
 from rocmprobe.model.problems import problem_words
 from rocmprobe.model.results_file import to_json
-from rocmprobe.report.issue.failure import failures
+from rocmprobe.report.issue.failure import gravest
 from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.page import view
 from rocmprobe.report.page.layout import CAP, FITS, Fit
@@ -71,7 +71,7 @@ def _shown(value: Any, fit: Fit) -> Any:
 
 
 def _issue_texts(summary: Summary) -> dict[str, str]:
-    issue = {"Issue text": issue_text(summary)} if failures(summary.results) else {}
+    issue = {"Issue text": issue_text(summary)} if gravest(summary.results) else {}
     return {**issue, "Markdown": markdown(summary)}
 
 
