@@ -63,6 +63,13 @@ _present: dict[str, tuple[Interceptor, ...]] = dict.fromkeys(KEYS, ())
 _local = threading.local()
 
 
+class _Native:
+    ran = False
+
+
+_native = _Native()
+
+
 def add(interceptor: Interceptor, device_type: str) -> None:
     """Intercept the convolutions of ``device_type`` ("cpu" or "cuda") with ``interceptor``.
 
@@ -165,7 +172,13 @@ def inside_native() -> bool:
     return getattr(_local, "inside_native", False)
 
 
+def ran_natively() -> bool:
+    """Return True if PyTorch's own kernel computed an intercepted convolution in this process."""
+    return _native.ran
+
+
 def native_convolution(call: ConvolutionCall) -> torch.Tensor:
+    _native.ran = True
     operator = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
     # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel for
     # aten::_convolution must know that this convolution was already intercepted.

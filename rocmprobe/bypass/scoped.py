@@ -5,9 +5,11 @@ Each module of a patched model gets a derived class, whose ``__call__`` activate
 
 from __future__ import annotations
 
+import atexit
 import copy
 import copyreg
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils import parametrize
 
-from rocmprobe.bypass import registration
+from rocmprobe.bypass import dispatch, registration
+from rocmprobe.bypass.calls import ConvolutionCall
 from rocmprobe.bypass.choice.plan import algorithm_or_default, workspace_or_default
 from rocmprobe.bypass.convolution import BypassInterceptor
 from rocmprobe.bypass.dispatch import RANK_BYPASS
@@ -33,10 +36,18 @@ class ScopedInterceptor(BypassInterceptor):
     """Bypass interceptor that is active only inside :func:`activate`, in place of an installed bypass."""
 
     rank = RANK_BYPASS + 1
+    #: True after a convolution inside :func:`activate`.
+    used = False
 
     def acts(self) -> bool:
         entered: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
         return bool(entered) and entered[-1] is self
+
+    def convolution(
+        self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
+    ) -> torch.Tensor:
+        self.used = True
+        return super().convolution(call, proceed)
 
     def add(self) -> None:
         """Add the interceptor for every device type."""
@@ -154,9 +165,26 @@ def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
         classes = {former: _derived(former, interceptor) for former in formers}
         interceptor.add()
         _users[interceptor] = weakref.WeakSet(modules)
+        _register_warning()
         for module, former in zip(modules, formers):
             _replace(module, former, classes[former])
         _remove_unused()
+
+
+@cache
+def _register_warning() -> None:
+    atexit.register(_warn_if_unused)
+
+
+def _warn_if_unused() -> None:
+    """Warn if a patched model ran no convolution while other convolutions ran without the bypass."""
+    if dispatch.ran_natively() and not all(interceptor.used for interceptor in _users):
+        warnings.warn(
+            "rocmprobe.bypass.patch(model): the patched model ran no convolution, but others ran without the "
+            "bypass. Does a library build a new model? Use rocmprobe.bypass.install()",
+            RuntimeWarning,
+            stacklevel=1,
+        )
 
 
 def unpatch_model(model: torch.nn.Module) -> None:
