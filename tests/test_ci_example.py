@@ -97,13 +97,14 @@ def test_a_run_is_held_against_the_baseline_and_its_code_is_kept(tmp_path: Path,
     (tmp_path / "baseline").mkdir()
     (tmp_path / "baseline/results.json").touch()
     ended = shell(tmp_path, "probe", "Run", LEVEL="quick")
-    command = "rocmprobe run --level quick --baseline baseline/results.json --fail-on regressions --out now"
+    expected = "--level quick --baseline baseline/results.json --fail-on regressions"
+    command = f"rocmprobe run --device cuda:0 {expected} --out now"
     assert ended == (code, {"code": str(code)}, [command])
 
 
 def test_the_first_run_has_no_baseline_and_compares_nothing(tmp_path: Path) -> None:
     stand_in(tmp_path, "rocmprobe", "")
-    command = "rocmprobe run --level long --fail-on never --out now"
+    command = "rocmprobe run --device cuda:0 --level long --fail-on never --out now"
     assert shell(tmp_path, "probe", "Run", LEVEL="long") == (0, {"code": "0"}, [command])
     assert shell(tmp_path, "probe", "Compare with the baseline") == (0, {"code": "0"}, [])
 

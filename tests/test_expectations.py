@@ -194,7 +194,10 @@ class TestResultsThatAreNoBaseline:
     )
 
     def test_states_are_those_that_outcomes_came_to(self) -> None:
-        assert baseline_of(self.FORMER, "r.json", CARD, None).states == {FAILED.id: "error", "b": "error"}
+        assert baseline_of(self.FORMER, "r.json", CARD, None, ["cuda:0"]).states == {
+            FAILED.id: "error",
+            "b": "error",
+        }
 
     @every_row(
         ("changes", "said"),
@@ -208,13 +211,17 @@ class TestResultsThatAreNoBaseline:
                 {"machine": Machine()},
                 "it is from a machine without a GPU, this run from Radeon of the tests (gfx1010)",
             ),
+            (
+                {"outcomes": (dataclasses.replace(FAILED, device="cpu"),)},
+                "it tested cpu, this run tests cuda:0",
+            ),
             ({"machine": dataclasses.replace(CARD, gpus=CARD.gpus * 2)}, "Radeon of the tests (gfx1010) and"),
         ],
     )
     def test_they_are_refused_in_one_line(self, changes: dict[str, object], said: str) -> None:
         former = dataclasses.replace(self.FORMER, **changes)  # type: ignore[arg-type]
         with pytest.raises(BadInput, match=r"^--baseline: r\.json: .*; name ") as refusal:
-            baseline_of(former, "r.json", CARD, None)
+            baseline_of(former, "r.json", CARD, None, ["cuda:0"])
         assert said in str(refusal.value)
 
 

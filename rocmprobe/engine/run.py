@@ -78,8 +78,9 @@ def begin(
         find_targets("cpu", machine)  # The simulation computes with this torch, so torch must be installed.
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
-    against = baseline_of(before, str(former), machine, named) if before else None
     targets = find_targets(options.device, machine)
+    devices = [target.device for target in targets]
+    against = baseline_of(before, str(former), machine, named, devices) if before else None
     settings = {target.device: _settings(target, machine, options.settings, verified) for target in targets}
     if simulation is None:
         lease_folder()  # Fail here if it cannot be used, not in each case.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
@@ -50,13 +50,15 @@ def observed_state(outcome: Outcome) -> str:
     return outcome.expected.state if outcome.expected else outcome.state
 
 
-def baseline_of(former: Results, path: str, machine: Machine, simulated: Optional[str]) -> Baseline:
-    """Return the run ``former`` as the baseline of a run on ``machine``.
+def baseline_of(
+    former: Results, path: str, machine: Machine, simulated: Optional[str], devices: Collection[str]
+) -> Baseline:
+    """Return the run ``former`` as the baseline of a run of ``devices`` on ``machine``.
 
     ``simulated`` is the name of the new run's simulated machine, or None for a real machine.
 
-    Raise BadInput if ``former`` has no outcomes, or if its GPUs or its simulated machine differ from those of
-    the new run.
+    Raise BadInput if ``former`` has no outcomes, if its GPUs or its simulated machine differ from those of
+    the new run, or if it did not test one of ``devices``.
     """
     if not former.outcomes:
         raise BadInput(
@@ -66,6 +68,12 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
         theirs, ours = different
         raise BadInput(
             f"--baseline: {path}: it is from {theirs}, this run from {ours}; name a run of the same machine"
+        )
+    tested = {outcome.device for outcome in former.outcomes}
+    if missing := sorted(set(devices) - tested):
+        raise BadInput(
+            f"--baseline: {path}: it tested {', '.join(sorted(tested))}, this run tests "
+            f"{', '.join(missing)}; name a run of the same device, or choose the device with --device"
         )
     return Baseline(path, former.started, former.rocmprobe, states(former.outcomes))
 
