@@ -17,6 +17,7 @@ from rocmprobe.cli.explain import given_facts, read_facts
 from rocmprobe.cli.github_job import no_commands
 from rocmprobe.explain.log_facts import Facts, merge_and_derive
 from rocmprobe.knowledge import installation
+from rocmprobe.knowledge.gpus import NOT_FOUND, target
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
@@ -138,8 +139,8 @@ def place_of(machine: Machine) -> Place:
     """
     place = installation.place_of(machine, platform.system())
     if place is None:
-        why = "no AMD GPU was found" if not machine.amd_gpus else "the target of the AMD GPU is not known"
-        raise NothingToTest(f"{why}; {_NAME_IT}")
+        why = "this chip is unknown" if machine.amd_gpus else f"no AMD GPU was found; {NOT_FOUND}"
+        raise NothingToTest(f"{why}. For another machine, {_NAME_IT}")
     return place
 
 
@@ -195,7 +196,9 @@ def lines(place: Place, ranked: tuple[Option, ...], file: Optional[Path]) -> Ite
     working = [option for option in ranked if option.status != "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""
-    if not working:
+    if target(place.gfx) is None:
+        yield f"The chip {place.gfx} is unknown: `rocmprobe list gpus` does not list it."
+    elif not working:
         yield "No published torch is known to work here."
     for number, option in enumerate(working):
         if number == 0:

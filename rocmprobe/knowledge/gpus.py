@@ -53,6 +53,14 @@ class _Tables:
     workarounds: Mapping[str, str]
 
 
+#: Next steps if no AMD GPU is found.
+NOT_FOUND = (
+    "check in this order: `lspci -nn | grep -i amd` lists the card; `ls -l /dev/kfd /dev/dri` lists the "
+    "devices of the driver amdgpu; `id` shows the groups render and video; in WSL, `ls -l /dev/dxg` "
+    "(docs/troubleshooting.md#no-gpu-in-torch)"
+)
+
+
 @lru_cache(maxsize=1)
 def _tables() -> _Tables:
     data = table("gpus")

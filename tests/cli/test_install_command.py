@@ -221,10 +221,17 @@ def test_a_machine_without_an_answer() -> None:
     assert "WSL" in text
 
 
+def test_an_unknown_chip() -> None:
+    code, text = asked(*facts(true_gfx="gfx9999", os="Linux"))
+    assert code == 1
+    assert "The chip gfx9999 is unknown" in text
+    assert "No published torch" not in text
+
+
 def test_a_machine_without_an_amd_gpu(tmp_path: Path) -> None:
     code, text = asked("--facts", machine(tmp_path))
     assert (code, len(text.splitlines())) == (3, 1)
-    assert "no AMD GPU was found; name the card" in text
+    assert "no AMD GPU was found; check in this order: `lspci" in text
 
 
 WRONG: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rocmprobe.knowledge.gpus import NOT_FOUND
 from rocmprobe.knowledge.variables import DEFAULT, EFFECTIVE
 from rocmprobe.model.cards import gpu_name, poses
 from rocmprobe.model.results import Fact, Finding, Gpu, Machine
@@ -40,7 +41,7 @@ def render_machine(machine: Machine, findings: Iterable[Finding], console: Conso
             )
         )
     elif not machine.amd_gpus:
-        console.print(styled(("No AMD GPU was found.", "bold yellow")))
+        console.print(styled(("No AMD GPU was found.", "bold yellow"), (f" To find it, {NOT_FOUND}.", "")))
     for alike in _alike(machine.gpus):
         _print_gpus(alike, console)
     print_findings(findings, console)
