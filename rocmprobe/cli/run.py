@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 import click
 
 from rocmprobe.cli.base import exhausted, exit_code_command, needs_linux
 from rocmprobe.cli.help import GroupedCommand, option_group
-from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
+from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, USAGE, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Results
 from rocmprobe.model.results_file import read_results
 from rocmprobe.process.signals import delayed_signals, ending_in_order
+from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.printing import print_stderr
 from rocmprobe.text.suggestions import did_you_mean
 
@@ -44,7 +47,32 @@ _ci = option_group("CI")
 _advanced = option_group("Advanced")
 
 
-@click.command("run", cls=GroupedCommand)
+class _RunCommand(GroupedCommand):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Options after a program's name are the program's, so do not parse them.
+        if args and not args[0].startswith("-"):
+            _refuse(args, ctx)
+        separated = "--" in args
+        rest = super().parse_args(ctx, args)
+        if not separated and ctx.params["pytest_args"]:
+            _refuse(list(ctx.params["pytest_args"]), ctx)
+        return rest
+
+
+def _refuse(words: list[str], ctx: click.Context) -> NoReturn:
+    """End the command because of arguments that are neither options nor follow ``--``."""
+    print_stderr(_unexpected(words))
+    ctx.exit(USAGE)
+
+
+def _unexpected(words: list[str]) -> str:
+    if words[0].endswith(".py") or shutil.which(words[0]):
+        program = shlex.join(["python", *words] if words[0].endswith(".py") else words)
+        return f"run tests the GPU and starts no program; did you mean `rocmprobe exec -- {program}`?"
+    return f"unexpected argument {quoted(words[0])}; arguments for pytest follow --"
+
+
+@click.command("run", cls=_RunCommand)
 @_tests("--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to test.")
 @_tests(
     "--device",
@@ -193,6 +221,7 @@ def _run_one(
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verify
     from rocmprobe.engine import run
+    from rocmprobe.judge.summary import with_commands_for
     from rocmprobe.report.terminal.ending import render_run, render_verdict, render_verification
 
     console = display.console
@@ -211,7 +240,7 @@ def _run_one(
         elif display.quiet:
             render_verdict(summary, console)
         else:
-            render_run(summary, files, console)
+            render_run(with_commands_for(summary, str(folder)), files, console)
     annotate(summary, os.environ)
     if code == INTERRUPTED:
         return code

@@ -89,6 +89,7 @@ class Intent(Record, frozen=True, tag="intent"):
 
     def update(self, state: RunState) -> None:
         state.start(self.question, self.at)
+        state.finished = None
 
 
 class Waiting(Record, frozen=True, tag="waiting"):
@@ -159,7 +160,7 @@ class Resumed(Record, frozen=True, tag="resumed"):
         state.running.clear()
         state.current.clear()
         state.outcomes = {case: each for case, each in state.outcomes.items() if each.state != "blocked"}
-        state.finished, state.boot = None, self.boot
+        state.boot = self.boot
 
 
 class Retry(Record, frozen=True, tag="retry"):
@@ -187,7 +188,8 @@ class End(Record, frozen=True, tag="end"):
     at: str
 
     def update(self, state: RunState) -> None:
-        state.finished = self.at
+        # A finished run that is resumed keeps its time if no case ran again.
+        state.finished = state.finished or self.at
 
 
 AnyRecord = Union[

@@ -129,6 +129,17 @@ def _word(results: Results, verdict: str, setting: Optional[Setting]) -> str:
     return verdict_word(verdict, setting.pytorch_layers if setting else ())
 
 
+def with_commands_for(summary: Summary, folder: str) -> Summary:
+    """Return the summary with commands for a run in ``folder``, e.g. its absolute path.
+
+    A report has a relative path, because it is public.
+    """
+    results = replace(summary.results, options={**summary.results.options, "folder": folder})
+    found = results.recommendation or Recommendation("none", "")
+    main = to_copy(results, found.configuration)
+    return replace(summary, results=results, to_copy=main, others=_others(results, found, main))
+
+
 def _others(results: Results, found: Recommendation, main: ToCopy) -> tuple[ToCopy, ...]:
     shown = {block.body for block in main.blocks}
     others = (to_copy(results, other, use) for use, other in found.others.items())

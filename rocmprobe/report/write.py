@@ -80,9 +80,13 @@ def as_text(source: Path, form: str, full: bool = False) -> str:
 def read(source: Path) -> Results:
     """Return the results of ``source``, a results.json or the folder of a run.
 
+    A folder's journal is preferred: it also has the outcomes of an interrupted run.
     Raise BadInput if ``source`` contains no results.
     """
-    return recorded(source) if source.is_dir() else read_results(source)
+    from rocmprobe.engine.journal import NAME
+
+    only_results = not (source / NAME).exists() and (source / "results.json").exists()
+    return recorded(source) if source.is_dir() and not only_results else read_results(source)
 
 
 def recorded(folder: Path) -> Results:

@@ -46,6 +46,10 @@ def used_folder(folder: Path) -> Path:
 
 WRONG: dict[str, tuple[int, str, Make]] = {
     "device word": (2, "--device 'gpu'", lambda at: ["run", "--device", "gpu"]),
+    "program": (2, "did you mean `rocmprobe exec -- python train.py --epochs 3`?", lambda at: [
+        "run", "train.py", "--epochs", "3"]),
+    "argument": (2, "'no-such-word'; arguments for pytest follow --", lambda at: [
+        "run", "--device", "cpu", "no-such-word"]),
     "absent device": (3, "--device cuda:7", lambda at: ["run", "--device", "cuda:7"]),
     "setting": (2, "no setting 'warp'", lambda at: ["run", "--device", "cpu", "--settings", "warp"]),
     "problem": (2, "'conv9d' is not a kind", lambda at: ["run", "--problem", "conv9d-fp32"]),

@@ -94,3 +94,16 @@ def test_the_file_the_state_and_the_returned_outcome_are_redacted(tmp_path: Path
     plain = json.loads(journal.path.read_text("utf-8").splitlines()[1])["outcome"]["evidence"]
     assert plain == list(returned.evidence) == [redact.redacted_text(told.evidence[0])]
     assert returned.id == OUTCOME.id
+
+
+@pytest.mark.parametrize(("ran", "finished"), [(False, "first"), (True, "second")])
+def test_a_resumed_run_keeps_its_end_if_no_case_ran(
+    tmp_path: Path, journal: Journal, ran: bool, finished: str
+) -> None:
+    case = Case("cpu", "default", "copy", "float32")
+    journal.append(End("first"))
+    journal.append(Resumed("later", "boot"))
+    if ran:
+        journal.append(Intent(1.0, case.id, case))
+    journal.append(End("second"))
+    assert RunJournal(tmp_path).state.finished == finished
