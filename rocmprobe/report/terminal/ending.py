@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -45,10 +46,17 @@ def render_verdict(summary: Summary, console: Console) -> None:
 
 
 def render_conclusion(summary: Summary, console: Console) -> None:
-    """Print every finding with its advice, then the configuration and the verdict."""
-    print_lines([*_notices(summary)], console)
-    print_findings(summary.findings, console)
-    print_lines([*_blank(), *_configurations(summary), *_blank(), *_verdict(summary)], console)
+    """Print every finding with its advice, then the command to use and the verdict."""
+    # The results can come from anyone, so their texts are cut.
+    shown = replace(
+        summary,
+        reason=text.one_line(summary.reason, 2000),
+        to_copy=replace(summary.to_copy, blocks=(), notes=()),
+        others=(),
+    )
+    print_lines([*_notices(shown)], console)
+    print_findings(shown.findings, console)
+    print_lines([*_blank(), *_configurations(shown), *_blank(), *_verdict(shown)], console)
 
 
 def render_verification(
