@@ -370,6 +370,13 @@ class TestOtherLayers:
         assert finding(results, "as-found").layer == "user-env"
         both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
         assert "as-found" not in ids(both)
+        machine = dataclasses.replace(
+            results.machine, variables={"MIOPEN_FIND_MODE": Fact("FAST_HYBRID", "environment")}
+        )
+        rejected = run({f"as-found/convolution/{FP32}/fwd": "error"}, wanted="all", machine=machine)
+        assert finding(rejected, "as-found").advice.startswith(
+            "Run `unset MIOPEN_FIND_MODE`. If the tests still"
+        )
 
         # A clean environment fails where as found holds.
         results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")

@@ -8,6 +8,7 @@ from rocmprobe.judge.assessment import AS_FOUND, case_key, failed
 from rocmprobe.judge.blame import failure
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.forced_search import searches
+from rocmprobe.knowledge.environment import removed
 from rocmprobe.model.results import Finding, Outcome
 
 
@@ -30,10 +31,13 @@ def as_found(run: Evidence) -> Iterator[Finding]:
     broken = tuple(each for each in _failed_alone(run, AS_FOUND, "default") if each.id not in searching)
     if broken:
         title = f"{len(broken)} test(s) fail in your own environment and pass in a clean one"
+        default = run.results.setting("default")
+        gone = removed(default, run.results.machine.environment) if default else ()
+        first = f"Run `unset {' '.join(gone)}`. If the tests still fail, move" if gone else "Move"
         advice = (
-            "Move the library's databases and caches away (MIOpen: `mv ~/.config/miopen "
-            "~/.config/miopen.old; mv ~/.cache/miopen ~/.cache/miopen.old`), and unset the variables that "
-            "`rocmprobe detect` lists. Until then `rocmprobe exec` gives programs clean databases."
+            f"{first} the library's databases and caches away (MIOpen: `mv ~/.config/miopen "
+            "~/.config/miopen.old; mv ~/.cache/miopen ~/.cache/miopen.old`). "
+            "Until then `rocmprobe exec` gives programs clean databases."
         )
         yield failure(run, AS_FOUND, "error", title, broken, advice, "user-env")
 
