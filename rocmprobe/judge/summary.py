@@ -11,7 +11,7 @@ from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS
 from rocmprobe.judge.findings.sweep import summary as sweep_sentence
 from rocmprobe.judge.notices import Notice, notices
 from rocmprobe.judge.recommendation.advice import other_build
-from rocmprobe.judge.recommendation.blocks import ToCopy, to_copy
+from rocmprobe.judge.recommendation.blocks import ToCopy, to_copy, verify_command
 from rocmprobe.judge.recommendation.verdict import WORDINGS, headline, verdict_word
 from rocmprobe.model.cards import card
 from rocmprobe.model.results import Costs, Finding, OtherHelp, Recommendation, Results, Setting
@@ -137,7 +137,14 @@ def with_commands_for(summary: Summary, folder: str) -> Summary:
     results = replace(summary.results, options={**summary.results.options, "folder": folder})
     found = results.recommendation or Recommendation("none", "")
     main = to_copy(results, found.configuration)
-    return replace(summary, results=results, to_copy=main, others=_others(results, found, main))
+    return replace(
+        summary,
+        results=results,
+        notices=notices(results, summary.live),
+        to_copy=main,
+        others=_others(results, found, main),
+        verify=verify_command(results) if found.verify else "",
+    )
 
 
 def _others(results: Results, found: Recommendation, main: ToCopy) -> tuple[ToCopy, ...]:

@@ -23,4 +23,5 @@ def test_the_end_of_a_run_prints_the_absolute_path_of_its_profile() -> None:
     here = with_commands_for(summary, "/runs/one")
     assert here.to_copy.command is not None
     assert " --profile /runs/one " in here.to_copy.command.body
+    assert here.verify == "rocmprobe run --verify /runs/one/results.json"
     assert here.headline == summary.headline

@@ -103,6 +103,11 @@ def env_command(results: Results) -> str:
     return f'eval "$(rocmprobe env {_simulated_option(results)}{run_path(results)})"'
 
 
+def verify_command(results: Results) -> str:
+    """Return the command that tests the recommended configuration again."""
+    return f"rocmprobe run --verify {shlex.quote(results.relative_path)}"
+
+
 def _simulated_option(results: Results) -> str:
     """Return the option with which a command accepts simulated results, or "" for a real run."""
     return "--simulated " if results.simulated else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from rocmprobe.judge.assessment import Assessment, devices_of, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.changing_sizes import quickest
 from rocmprobe.judge.recommendation.advice import advice, other_build
+from rocmprobe.judge.recommendation.blocks import verify_command
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.costs import cost_sentence, costs
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -113,9 +113,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         advice=advice(run, findings, best is not None and best.setting.unchanged),
         # A partial run cannot be verified. It has no results.json if it crashed. If it was stopped, its
         # recommendation is based on only some of the cases.
-        verify=f"rocmprobe run --verify {shlex.quote(run.results.relative_path)}"
-        if best and not run.results.partial
-        else "",
+        verify=verify_command(run.results) if best and not run.results.partial else "",
         others=_others(run, per, asked, purpose),
     )
 
