@@ -14,6 +14,7 @@ from runs import SMALL
 
 from rocmprobe import cli
 from rocmprobe.cli import run as run_command
+from rocmprobe.judge.summary import Summary, summarize
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import Configuration, Recommendation, Results
 from rocmprobe.model.results_file import write_results
@@ -45,10 +46,10 @@ def ends_in(results: Results, monkeypatch: pytest.MonkeyPatch, *arguments: str) 
     """Begin a run of the CPU that ends in ``results``, and return the name of its folder."""
     folders: list[Path] = []
 
-    def pytest_of(folder: Path, *_: object) -> tuple[int, Results]:
+    def pytest_of(folder: Path, *_: object) -> tuple[int, Summary]:
         write_results(results, folder / "results.json")
         folders.append(folder)
-        return OK, results
+        return OK, summarize(results)
 
     monkeypatch.setattr(run_command, "_pytest", pytest_of)
     done = CliRunner().invoke(cli.main, ["run", "--device", "cpu", *arguments])
