@@ -176,21 +176,23 @@ def report(drawn: list[Draw], columns: Mapping[str, Mapping[str, Any]], seed: in
     """Return the result: counts by verdict and by rung, and the wrong verdicts."""
     command = f"python benchmarks/verdicts.py FOLDER --machines {len(drawn)} --seed {seed}"
     lines = heading("Verdicts on drawn faults", command)
-    done = [draw for draw in drawn if all(draw.name in column for column in columns.values())]
-    lines += [f"Machines: {len(done)} of {len(drawn)}.", ""]
+    counts = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+    lines += [f"Machines that ran, of {len(drawn)}: {counts}.", ""]
     head = ["rung", *(f"{name}: {found}" for name in columns for found in OUTCOMES)]
     rows = []
     for rung in ("all", *PLACES):
-        of_rung = [draw.name for draw in done if rung in ("all", draw.rung)]
-        counts = [Counter(column[name][0] for name in of_rung) for column in columns.values()]
-        rows.append([rung, *(counted[found] for counted in counts for found in OUTCOMES)])
+        names = [draw.name for draw in drawn if rung in ("all", draw.rung)]
+        counted = [
+            Counter(column[name][0] for name in names if name in column) for column in columns.values()
+        ]
+        rows.append([rung, *(each[found] for each in counted for found in OUTCOMES)])
     lines += [*table(head, rows), ""]
     head = ["machine", "fault", "chip", *columns, "cases that can fail; their outcomes"]
     rows = []
-    for draw in done:
-        found = [column[draw.name] for column in columns.values()]
+    for draw in drawn:
+        found = [column.get(draw.name, ["not run", "", ""]) for column in columns.values()]
         if any(each[0] == "wrong" for each in found):
-            answers = [f"{each[0]}: {each[1]}" for each in found]
+            answers = [": ".join(filter(None, each[:2])) for each in found]
             last = next(each[2] for each in reversed(found) if each[0] == "wrong")
             rows.append([draw.name, draw.words, draw.chip.isa, *answers, last])
     return [*lines, "Wrong:", "", *table(head, rows, texts=len(head))]
