@@ -88,6 +88,11 @@ class _Worker:
     oom_kills: Mapping[str, int] = field(default_factory=oom_kills)
 
     @property
+    def repetitions(self) -> dict[str, int]:
+        """The number of repetitions that began, as an entry of ``CheckResult.numerics``."""
+        return {"repetitions": self.repetition} if self.case.repeats > 1 else {}
+
+    @property
     def after(self) -> str:
         """Return how long the worker has repeated one computation, or how often, if its case does so."""
         if self.case.repeats > 1:
@@ -300,7 +305,9 @@ class Conversation:
         where = "while importing torch" if worker.phase == "start" else where
         oom_killed = ending["oom_killed"]
         message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
-        crash = CheckResult("crash", message, crash_cause(exit_status, oom_killed))
+        crash = CheckResult(
+            "crash", message, crash_cause(exit_status, oom_killed), numerics=worker.repetitions
+        )
         self._record(exit_status)
         return Reply(
             [_result_before_yardstick(worker, crash)], worker.id, True, worker.phase, None, log, ending
@@ -317,7 +324,7 @@ class Conversation:
         seconds = verdict.limit if waited < verdict.limit + 2 else round(waited)
         doing = verdict.activity
         message = f"no answer in {seconds:g} s in phase {worker.phase}{last_call(log)}{worker.after}, {doing}"
-        hang = CheckResult("hang", message, "timeout", evidence=stuck)
+        hang = CheckResult("hang", message, "timeout", numerics=worker.repetitions, evidence=stuck)
         self._record(exit_status)
         return Reply(
             [_result_before_yardstick(worker, hang)], worker.id, True, worker.phase, doing, log, ending

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from typing import Optional
 
 from rocmprobe.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.judge.assessment import (
@@ -178,13 +179,46 @@ class Evidence:
         unproven = failed(
             each for each in shared if each.check in UNDER_FEW_SETTINGS and each.check not in own
         )
+        if representative(setting) != setting.name:
+            unproven += tuple(each for each in failed(shared) if not self._is_cured(each, setting))
         beside = batch_norm_setting(setting)
-        trains = any(each.check in TRAINING and each.works for each in tested)
-        if beside != setting.name and not trains:
-            others = self._counted(beside, dtype, purpose)
-            unproven += failed(each for each in others if each.check == "batch-norm")
+        if beside != setting.name:
+            others = failed(self._counted(beside, dtype, purpose))
+            unproven += tuple(
+                each for each in others if each.check == "batch-norm" and not self._trains(each, setting)
+            )
         cases = {case_key(each) for each in shared if each.check in CONVOLUTIONS}
         return unproven + tuple(each for each in tested if each.state == "n/a" and case_key(each) in cases)
+
+    @cached_property
+    def _repeated(self) -> Collection[tuple[Optional[str], ...]]:
+        """The keys of the cases that the search for cures repeated (see :func:`case_key`)."""
+        return {case_key(outcome) for outcome in self.outcomes if outcome.repeats > 1}
+
+    def _times(self, failure: Outcome) -> int:
+        """Return how often a case must work under a setting to prove that ``failure`` is cured.
+
+        One success does not prove that a failure that happens now and then is cured. Runs without a search
+        for cures repeat no case, so one success must do.
+        """
+        return max(2, failure.repeats) if failure.intermittent and case_key(failure) in self._repeated else 1
+
+    def _is_cured(self, failure: Outcome, setting: Setting) -> bool:
+        """Return True if the case of ``failure`` works under ``setting`` as often as it must.
+
+        A failure that does not happen now and then is left to the other rules.
+        """
+        return self._times(failure) == 1 or any(
+            each.works and each.repeats >= self._times(failure) and case_key(each) == case_key(failure)
+            for each in self.under[setting.name]
+        )
+
+    def _trains(self, failure: Outcome, setting: Setting) -> bool:
+        """Return True if a test of training works under ``setting``: batch norm does, too."""
+        return any(
+            each.check in TRAINING and each.works and each.repeats >= self._times(failure)
+            for each in self.under[setting.name]
+        )
 
     def _lacks_training(self, counted: Sequence[Outcome]) -> bool:
         return (

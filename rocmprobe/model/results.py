@@ -332,6 +332,17 @@ class Outcome:
     def blocks(self) -> bool:
         return self.meaning.blocks
 
+    @property
+    def repeats(self) -> int:
+        """Number of repetitions that were planned: 20 if the id ends with "/x20", else 1."""
+        last = self.id.rpartition("/")[2]
+        return int(last[1:]) if last[:1] == "x" and last[1:].isdecimal() else 1
+
+    @property
+    def intermittent(self) -> bool:
+        """True if the case fails now and then: an attempt or a repetition passed before it failed."""
+        return self.state == "flaky" or (self.fails and self.numerics.get("repetitions", 1) > 1)
+
 
 @dataclass(frozen=True)
 class Finding:

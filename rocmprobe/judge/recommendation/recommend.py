@@ -71,6 +71,8 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
     rankings = {(dtype, each): ranked(run, dtype, each) for dtype in asked for each in purposes}
     order = rankings[asked[0], purpose]
     best = next((each for each in order if each.right), None)
+    for dtype in asked[1:]:
+        rankings[dtype, purpose] = _preferring(best, rankings[dtype, purpose])
     right = [each.setting for each in order if each.right]
     measured = speed(run, right, asked[0], purpose)
     memory = peaks(run, right, asked[0], purpose)
@@ -128,6 +130,18 @@ def ordered_dtypes(run: Evidence) -> tuple[str, ...]:
     for each in shapes.problems if shapes else ():
         flops[parse_problem(each.problem).dtype] += each.flops
     return tuple(sorted(run.dtypes, key=lambda dtype: -flops[dtype])) or ("float32",)
+
+
+def _preferring(best: Optional[Assessment], ranking: list[Assessment]) -> list[Assessment]:
+    """Return ``ranking`` with the setting of ``best`` first, if it is correct and as good a verdict.
+
+    One configuration for all dtypes is simpler than another one for each.
+    """
+    first = next((each for each in ranking if each.right), None)
+    same = next((each for each in ranking if best and each.setting is best.setting), None)
+    if first is None or same is None or not same.right or same.setting.verdict != first.setting.verdict:
+        return ranking
+    return [same, *(each for each in ranking if each is not same)]
 
 
 def _others(
