@@ -93,9 +93,10 @@ def explain_command(
 
 def _print_run(results: Results, as_json: bool) -> None:
     """Print the findings and the verdict of a run."""
+    from rocmprobe.judge.judgement import judge
     from rocmprobe.judge.summary import summarize
 
-    summary = summarize(results)
+    summary = summarize(judge(results))
     if as_json:
         findings = to_json(summary.findings)
         say_json({"headline": summary.headline, "verdict": summary.reason, "findings": findings})

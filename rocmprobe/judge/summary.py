@@ -12,7 +12,7 @@ from rocmprobe.judge.findings.sweep import summary as sweep_sentence
 from rocmprobe.judge.notices import Notice, notices
 from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.judge.recommendation.blocks import ToCopy, to_copy, verify_command
-from rocmprobe.judge.recommendation.verdict import WORDINGS, headline, verdict_word
+from rocmprobe.judge.recommendation.verdict import WORDINGS, Wording, headline, verdict_word
 from rocmprobe.model.cards import card
 from rocmprobe.model.results import Costs, Finding, OtherHelp, Recommendation, Results, Setting
 from rocmprobe.model.states import State
@@ -99,7 +99,7 @@ def summarize(results: Results, live: bool = False) -> Summary:
         card=card(results.machine),
         verdict=verdict,
         word=_word(results, verdict, setting),
-        tone="unlearned" if results.partial and verdict else wording.tone,
+        tone=_tone(results, wording),
         headline=headline(results),
         reason=found.sentence or wording.sentence,
         live=live,
@@ -121,6 +121,15 @@ def summarize(results: Results, live: bool = False) -> Summary:
         verify=found.verify,
         advice=found.advice,
     )
+
+
+def _tone(results: Results, wording: Wording) -> str:
+    found = results.recommendation
+    if found is None:
+        return wording.tone
+    if results.partial:
+        return "unlearned"
+    return "slow" if wording.tone == "good" and found.limits else wording.tone
 
 
 def _word(results: Results, verdict: str, setting: Optional[Setting]) -> str:

@@ -447,6 +447,7 @@ class Recommendation:
       setting, or None if there is nothing to compare
     - ``per``: "dtype/purpose" -> verdict and setting
     - ``verify``: command that exits with 0 if the recommendation is correct
+    - ``limits``: what fails under the recommended setting
     - ``devices``: recommendation for each device, if the run tested several devices
     - ``others``: further configurations that ``sentence`` recommends, keyed by their use, e.g. "float16"
     """
@@ -465,6 +466,7 @@ class Recommendation:
     devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
     others: Mapping[str, Configuration] = field(default_factory=dict)
     costs: Optional[Costs] = field(default=None, metadata=OMIT_IF_EMPTY)
+    limits: tuple[str, ...] = field(default=(), metadata=OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True)

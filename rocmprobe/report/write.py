@@ -80,13 +80,15 @@ def as_text(source: Path, form: str, full: bool = False) -> str:
 def read(source: Path) -> Results:
     """Return the results of ``source``, a results.json or the folder of a run.
 
-    A folder's journal is preferred: it also has the outcomes of an interrupted run.
+    A folder's journal is preferred: it also has the outcomes of an interrupted run. The results are judged
+    again, so findings and recommendation always agree with the outcomes.
+
     Raise BadInput if ``source`` contains no results.
     """
     from rocmprobe.engine.journal import NAME
 
     only_results = not (source / NAME).exists() and (source / "results.json").exists()
-    return recorded(source) if source.is_dir() and not only_results else read_results(source)
+    return recorded(source) if source.is_dir() and not only_results else judge(read_results(source))
 
 
 def recorded(folder: Path) -> Results:

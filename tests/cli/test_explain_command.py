@@ -20,6 +20,7 @@ from sample_logs import COLLECT_ENV, LINES
 from tiers import examples
 
 from rocmprobe.cli import main
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Fact, Gpu, Machine, Results
 from rocmprobe.model.results_file import write_results
@@ -181,7 +182,7 @@ def of_a_run(folder: Path, results: Results | None = None) -> Path:
 
 
 def test_the_results_of_a_run_give_its_own_findings_and_verdict(tmp_path: Path) -> None:
-    results = sample.rdna1()
+    results = judge(sample.rdna1())
     path = of_a_run(tmp_path, results)
     told = answer(path)
     assert [each["title"] for each in told["findings"]] == [each.title for each in results.findings]
@@ -205,7 +206,7 @@ def test_a_run_without_failures_is_no_log_with_messages(tmp_path: Path) -> None:
     code, output = asked(of_a_run(tmp_path, noisy))
     assert code == 0
     assert "rocBLAS" not in output
-    assert healthy.recommendation.sentence.split(":")[0] in output
+    assert judge(healthy).recommendation.sentence.split(":")[0] in output
 
 
 def test_the_results_of_a_run_on_standard_input(tmp_path: Path) -> None:

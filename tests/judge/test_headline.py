@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import synthetic
-from synthetic import Change
+from synthetic import Change, everywhere
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
@@ -33,8 +33,18 @@ from rocmprobe.judge.summary import summarize
         ),
         (
             {"default/softmax/*": "wrong"},
-            "Convolution works in MIOpen. The findings ask for other changes.",
-            "Convolution needs no change. The findings ask for other changes.",
+            "Convolution works in MIOpen. Failing: softmax.",
+            "Convolution needs no change. The findings ask for other changes. Failing with it: softmax.",
+        ),
+        (
+            {"*/convolution-kinds/conv_transpose2d*": "wrong"},
+            "Convolution works in MIOpen. Failing: transposed 2-d convolution.",
+            "Failing with it: transposed 2-d convolution.",
+        ),
+        (
+            everywhere("error", "gemm/float32"),
+            "Use the CPU. On the GPU, matrix products fail.",
+            "Use the CPU: only the CPU gave correct results",
         ),
         (
             {"*/convolution/*": "wrong", "no-winograd/*": "pass", "gemm-only/*fp16*": "pass"},
@@ -49,3 +59,18 @@ def test_the_headline_names_every_change(changes: dict[str, Change], headline: s
     assert judged.recommendation
     assert said in judged.recommendation.sentence
     assert summarize(judged).headline == headline
+
+
+def test_the_headline_says_that_only_convolution_was_tested() -> None:
+    results = synthetic.run()
+    alone = tuple(each for each in results.outcomes if each.check == "convolution")
+    judged = judge(dataclasses.replace(results, outcomes=alone))
+    assert summarize(judged).headline.endswith(" Nothing else was tested.")
+
+
+def test_a_verdict_with_limits_is_not_green() -> None:
+    tones = [
+        summarize(judge(synthetic.run(changes))).tone
+        for changes in ({}, {"*/convolution-kinds/conv_transpose2d*": "wrong"})
+    ]
+    assert tones == ["good", "slow"]

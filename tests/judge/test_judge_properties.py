@@ -14,7 +14,9 @@ from tiers import examples
 
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.judgement import judge
+from rocmprobe.judge.summary import summarize
 from rocmprobe.knowledge.causes import causes, layers
+from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
@@ -153,6 +155,47 @@ def test_what_is_recommended_was_right_on_everything_that_counts(results):
         "slow",
         "xpass",
     }
+
+
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
+@given(any_results())
+def test_each_failure_under_the_recommended_setting_is_a_limit(results):
+    judged = judge(results)
+    found = judged.recommendation
+    if found is None or found.configuration.setting is None:
+        return
+    other = {
+        name.partition("/")[0]
+        for name, answer in found.per.items()
+        if answer["setting"] != found.configuration.setting
+    }
+    own = [
+        each
+        for each in map(observed, judged.outcomes)
+        if each.setting == found.configuration.setting and each.fails and each.dtype not in other
+    ]
+    assert bool(found.limits) >= bool(own)
+    assert all(limit in found.sentence for limit in found.limits)
+    if own and not judged.partial:
+        assert summarize(judged).tone != "good"
+
+
+def test_a_failure_now_and_then_is_cured_only_by_as_many_repetitions():
+    """One training step that passes by chance does not prove that a switch cures batch norm."""
+    base = run({"default/batch-norm/float32": "flaky"})
+    often = [
+        dataclasses.replace(each, id=f"{each.id}/x20")
+        for each in base.outcomes
+        if (each.setting, each.check, each.dtype) == ("default", "batch-norm", "float32")
+    ]
+    trained = [
+        dataclasses.replace(each, id=f"{each.id}/x20")
+        for each in base.outcomes
+        if (each.setting, each.check) == ("no-winograd", "training-step")
+    ]
+    flaky = dataclasses.replace(base, outcomes=(*base.outcomes, *often))
+    assert chosen(flaky) == "vendor-off"
+    assert chosen(dataclasses.replace(flaky, outcomes=(*flaky.outcomes, *trained))) == "no-winograd"
 
 
 def test_an_assessment_is_made_once():

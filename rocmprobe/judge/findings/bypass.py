@@ -1,4 +1,4 @@
-"""Finding about a bypass that fails."""
+"""Findings about convolution without the vendor library that fails: PyTorch's own kernels, the bypass."""
 
 from __future__ import annotations
 
@@ -33,3 +33,15 @@ def bypass(run: Evidence) -> Iterator[Finding]:
             "The bypass uses GEMM, which is not known to fail. Please report this possible bug in rocmprobe."
         )
     yield replace(found, advice=advice)
+
+
+def vendor_off(run: Evidence) -> Iterator[Finding]:
+    """Yield a finding if convolutions in PyTorch's own kernels fail, but no matrix product does."""
+    names = {setting.name for setting in run.settings if setting.verdict == "vendor-off"}
+    mine = (each for each in run.outcomes if each.setting in names and each.check in _CHECKS)
+    broken = failed(filter(concerns_convolution, mine))
+    if not broken or failed(run.of("gemm")):
+        return
+    title = f"PyTorch's own convolution fails in {len(broken)} test(s) with {run.library} off"
+    advice = f"Do not switch {run.library} off for convolution. Please report this possible bug in PyTorch."
+    yield failure(run, "vendor-off", "warning", title, broken, advice, rung_layer(run, "controls"))

@@ -12,7 +12,7 @@ from rocmprobe.judge.blame import cure
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.as_found import as_found, only_as_found
-from rocmprobe.judge.findings.bypass import bypass
+from rocmprobe.judge.findings.bypass import bypass, vendor_off
 from rocmprobe.judge.findings.changing_sizes import slow_new_sizes
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.data_loader import data_loader
@@ -43,8 +43,8 @@ from rocmprobe.model.results import Finding, Results
 _CHECKS = (
     ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, sizes, problem_matrix,
     faulty_solvers, primitives, gradient_flow, training_step, autocast_step, channels_last_step,
-    data_loader, only_as_found, as_found, forced_search, bypass, memory, naive_kernels, slow_first_calls,
-    slow_new_sizes,
+    data_loader, only_as_found, as_found, forced_search, bypass, vendor_off, memory, naive_kernels,
+    slow_first_calls, slow_new_sizes,
 )  # fmt: skip
 #: Findings about the run as a whole.
 _RUN = (

@@ -52,13 +52,14 @@ def _by_words(run: Evidence) -> dict[str, list[Outcome]]:
     for outcome in run.outcomes:
         if outcome.setting != "default":
             continue
-        words = _kind(outcome) if outcome.check == "convolution-kinds" else known.get(outcome.check)
+        words = kind_words(outcome) if outcome.check == "convolution-kinds" else known.get(outcome.check)
         if words:
             found.setdefault(words, []).append(outcome)
     return found
 
 
-def _kind(outcome: Outcome) -> str:
+def kind_words(outcome: Outcome) -> str:
+    """Return the kind of convolution of ``outcome`` in words, e.g. "transposed 2-d convolution"."""
     kind, *tokens = (outcome.problem or "").split("-")
     numbers = {token[0]: token[1:] for token in tokens if token[1:].isdigit()}
     if numbers.get("g") and numbers.get("g") == numbers.get("c"):

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import Assessment, representative
+from rocmprobe.judge.assessment import BELOW_CONVOLUTION, Assessment, representative
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome
 from rocmprobe.text.plain_text import joined
 
+#: Part of ``not_covered`` if a run tested convolution alone.
+BASICS_UNTESTED = "copies, kernels, matrix products and reductions"
 LEVELS_OF_CONFIDENCE = ("low", "medium", "high")
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -129,6 +131,8 @@ def _depthwise(problem: Problem) -> bool:
 
 def _around(run: Evidence, checks: set[str], purpose: str) -> Iterator[str]:
     options = run.results.options
+    if not any(each.check in BELOW_CONVOLUTION and each.learned for each in run.on_device):
+        yield BASICS_UNTESTED
     if purpose == "training" and not checks & {"training-step", "batch-norm"}:
         yield "batch norm and a training step"
     for check, words in (("throughput", "speed"), ("memory", "memory")):

@@ -16,6 +16,7 @@ from rocmprobe.judge.recommendation.configuration import configuration, of_setti
 from rocmprobe.judge.recommendation.costs import cost_sentence, costs
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
 from rocmprobe.judge.recommendation.dtype_speed import dtype_speeds, sentences
+from rocmprobe.judge.recommendation.limits import limits
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.untested import (
@@ -30,6 +31,7 @@ from rocmprobe.judge.times import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Configuration, DeviceAnswer, Finding, Recommendation, Setting
+from rocmprobe.text.plain_text import joined
 
 #: Name and description of programs whose input sizes keep changing. The name is part of a key of
 #: ``Recommendation.per``.
@@ -80,6 +82,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
     per: dict[str, Mapping[str, Any]] = {
         f"{dtype}/{each}": _answer(run, ranking, dtype) for (dtype, each), ranking in rankings.items()
     }
+    failing = limits(run, best, differing(per, asked, purpose)) if best else ()
     changing = quickest(run, asked[0], per[f"{asked[0]}/inference"]["setting"])
     if changing:
         setting = next(each for each in run.settings if each.name == changing[0].setting)
@@ -91,6 +94,8 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
             run, best, order, asked[0], findings, bool(changing or differing(per, asked, purpose))
         )  # fmt: skip
         text += other_dtypes(per, asked, purpose)
+        unnamed = [what for what in failing if what not in text]
+        text += f" Failing with it: {joined(unnamed)}." if unnamed else ""
         if changing:
             best_size, own_size = changing
             text += f" For {_IN_WORDS}, use the setting “{best_size.setting}”: a new size costs "
@@ -117,6 +122,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         # recommendation is based on only some of the cases.
         verify=verify_command(run.results) if best and not run.results.partial else "",
         others=_others(run, per, asked, purpose),
+        limits=failing,
     )
 
 

@@ -21,10 +21,12 @@ from rocmprobe.judge.findings.direct import without_torch
 from rocmprobe.judge.findings.primitives import layer_outcomes
 from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override, of_setting
+from rocmprobe.judge.recommendation.coverage import BASICS_UNTESTED
+from rocmprobe.judge.recommendation.limits import failing_basics
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import NATIVE, Configuration, Finding, Results, Setting
+from rocmprobe.model.results import NATIVE, Configuration, Finding, Recommendation, Results, Setting
 from rocmprobe.text.plain_text import joined
 from rocmprobe.torch_flags import statement
 
@@ -96,10 +98,34 @@ def verdict_word(verdict: str, pytorch_layers: Iterable[str] = ()) -> str:
 
 
 def headline(results: Results) -> str:
-    """Return the verdict in at most twelve words, with a full stop."""
+    """Return the verdict in at most twelve words: what to do, and what still fails or was not tested."""
     found = results.recommendation
     if found is None:
         return WORDINGS[""].headline
+    words = _what_to_do(results, found)
+    if found.verdict in ("cpu", "none") and not other_build(results.machine, results.findings, found.verdict):
+        basics = failing_basics(results)
+        return _and(words, f"On the GPU, {basics} fail.") if basics else words
+    if found.limits:
+        return _and(words, f"Failing: {joined(found.limits)}.", "See what fails.")
+    if found.configuration.setting and BASICS_UNTESTED in found.not_covered:
+        return _and(words, "Nothing else was tested.")
+    return words
+
+
+def _and(words: str, *additions: str) -> str:
+    """Return ``words`` and the first addition with which the headline has at most twelve words.
+
+    Shorten ``words`` to its first sentence if need be.
+    """
+    for addition in additions:
+        for start in (words, f"{words.split('. ', maxsplit=1)[0].rstrip('.')}."):
+            if len(f"{start} {addition}".split()) <= _MOST_WORDS:
+                return f"{start} {addition}"
+    return words
+
+
+def _what_to_do(results: Results, found: Recommendation) -> str:
     name, setting = library(results), results.setting(found.configuration.setting)
     if setting and setting.name == AS_FOUND:
         return "Convolution works here, but only with your environment and databases."
@@ -123,6 +149,8 @@ def headline(results: Results) -> str:
         return _at_most_twelve(f"{changes}. Convolution is then correct.")
     if found.verdict == "native" and more:
         return f"Convolution works in {name}. Use the configuration below."
+    if found.verdict == "native" and found.limits:
+        return f"Convolution works in {name}."
     if found.verdict == "native" and ask_for_changes(results.findings):
         return f"Convolution works in {name}. The findings ask for other changes."
     dtype = next(iter(found.per), "float32/").partition("/")[0]
