@@ -93,10 +93,9 @@ def explain_command(
 
 def _print_run(results: Results, as_json: bool) -> None:
     """Print the findings and the verdict of a run."""
-    from rocmprobe.judge.judgement import judge
     from rocmprobe.judge.summary import summarize
 
-    summary = summarize(judge(results))
+    summary = summarize(results)
     if as_json:
         findings = to_json(summary.findings)
         say_json({"headline": summary.headline, "verdict": summary.reason, "findings": findings})
@@ -234,7 +233,9 @@ def _of_stream(stream: BinaryIO, path: Path) -> Union[Log, Results]:
     content = reading.rest_of(stream, start, str(path), "name the folder of a run, or its results.json")
     if _of_json_lines(content):
         return read_log(io.BytesIO(content))
-    return read_results(path, content)
+    from rocmprobe.report.write import judged_again
+
+    return judged_again(read_results(path, content), path)
 
 
 def _of_json_lines(content: bytes) -> bool:

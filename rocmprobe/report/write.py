@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import Summary, summarize
-from rocmprobe.model.results import Results
+from rocmprobe.model.results import BadInput, Results
 from rocmprobe.model.results_file import (
     read_results,
     results_document,
@@ -88,7 +88,17 @@ def read(source: Path) -> Results:
     from rocmprobe.engine.journal import NAME
 
     only_results = not (source / NAME).exists() and (source / "results.json").exists()
-    return recorded(source) if source.is_dir() and not only_results else judge(read_results(source))
+    if source.is_dir() and not only_results:
+        return recorded(source)
+    return judged_again(read_results(source), source)
+
+
+def judged_again(results: Results, source: Path) -> Results:
+    """Return ``results`` of ``source`` with a new judgement. Raise BadInput if they cannot be judged."""
+    try:
+        return judge(results)
+    except BadInput as error:
+        raise BadInput(f"{source}: {error}") from error
 
 
 def recorded(folder: Path) -> Results:

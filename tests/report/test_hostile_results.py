@@ -29,7 +29,7 @@ HOSTILE = (
 )
 #: Words that decide what a field means; anything else there is refused, as the test of wrong types shows.
 _WORDS = ("state", "rung", "direction", "severity", "verdict", "level", "purpose", "find_db",
-          "confidence_level", "dtype", "check")  # fmt: skip
+          "confidence_level", "dtype", "check", "problem")  # fmt: skip
 NAME = "default"
 NAMES = ("md", "issue", "full issue", "compare", "compare as JSON", "explain", "facts", "repro", "env",
          "exec")  # fmt: skip
