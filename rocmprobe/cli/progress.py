@@ -25,6 +25,7 @@ from rocmprobe.engine import journal
 from rocmprobe.engine.lease import leased
 from rocmprobe.engine.run_state import Running, RunState
 from rocmprobe.engine.setup import setup_of
+from rocmprobe.judge.failures import counts
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.states import STATES
@@ -36,6 +37,8 @@ _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold 
 _LONGEST = 200
 #: A plan that adds no more cases than this is not printed.
 _FEW = 20
+#: Results of pytest whose number is shown.
+_FAILED = ("failed", "xfailed", "error")
 #: The countdown begins after this many seconds without an event, or after this fraction of the time limit.
 _PATIENCE, _SHARE = 3.0, 0.25
 
@@ -175,11 +178,9 @@ class Progress:
 
     def _show_status(self) -> None:
         outcomes = [self._settled[case] for case in self._state.current & self._settled.keys()]
-        known = sum(outcome.state == "xfail" for outcome in outcomes)
-        failed = sum(STATES[outcome.state].tone in ("bad", "fault") for outcome in outcomes) - known
-        counts = ((failed, "failed"), (known, f"known failure{'s' if known > 1 else ''}"))
+        failed = [f"{row.number} {row.words}" for row in counts(outcomes) if row.result in _FAILED]
         left, now = self._now()
-        words = ", ".join([*(f"{count} {name}" for count, name in counts if count), *filter(None, [left])])
+        words = ", ".join(filter(None, [*failed, left]))
         status = ": ".join(filter(None, (words, now)))
         if self._bar:
             task = self._bar.task_ids[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rocmprobe.checks import CHECKS, CONVOLUTIONAL_MODELS, CONVOLUTIONS
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.knowledge.expectations import observed
@@ -87,4 +88,4 @@ def verify(expected: Results, results: Results) -> tuple[bool, str]:
     if not found.right:
         failed = ", ".join(outcome.id for outcome in (*found.against, *found.unproven)[:5])
         return False, f"{name} no longer works: {failed or 'no check could run'}"
-    return True, f"{name} still works: {len(found.counted)} of {len(found.counted)} outcomes are correct"
+    return True, f"{name} still works: {counts_sentence(counts(found.counted))}"

@@ -115,7 +115,7 @@ def _probe_errors(results: Results) -> Iterator[Notice]:
     if broken:
         verb = "says" if broken == 1 else "say"
         body = (
-            f"{text.count(broken, 'check')} failed because of an error in rocmprobe itself and {verb} "
+            f"{text.count(broken, 'case')} failed because of an error in rocmprobe itself and {verb} "
             "nothing about the machine."
         )
         yield Notice("probe", "Probe errors", body)

@@ -21,7 +21,6 @@ class State:
     tone: str
     meaning: str
     pytest: str
-    heading: str
     works: bool = False
     fails: bool = False
     blocks: bool = False
@@ -38,15 +37,13 @@ class State:
 
 
 def _fails(name: str, symbol: str, meaning: str) -> State:
-    return State(name, symbol, "bad", meaning, "failed", "Failed", fails=True, blocks=True)
+    return State(name, symbol, "bad", meaning, "failed", fails=True, blocks=True)
 
 
 #: Failure of an ``aborted`` outcome of a run that was ended. Unlike ``machine-died``, this failure proves
 #: nothing.
 RUN_DIED = "run-died"
-_ABORTED_WITH_RUN = State(
-    "aborted", "†", "unlearned", "was running when the run was ended", "skipped", "Not learned"
-)
+_ABORTED_WITH_RUN = State("aborted", "†", "unlearned", "was running when the run was ended", "skipped")
 #: States, worst first. A table cell for several outcomes shows the worst state.
 _ROWS = (
     _fails("crash", "↯", "the process died of a signal"),
@@ -55,19 +52,18 @@ _ROWS = (
     _fails("error", "✕", "it raised an exception"),
     _fails("aborted", "†", "was running when the run or the machine died"),
     _fails("flaky", "~", "different results when repeated"),
-    State("xfail", "⊗", "bad", "fails, as expected", "xfailed", "Failed as expected",
+    State("xfail", "⊗", "bad", "fails, as expected", "xfailed",
           fails=True, blocks=True),
-    State("probe-error", "?", "fault", "rocmprobe itself failed here", "error", "Failed", blocks=True),
-    State("slow", "◔", "slow", "correct, but from a fallback or over its time limit", "passed", "Worked",
+    State("probe-error", "?", "fault", "rocmprobe itself failed here", "error", blocks=True),
+    State("slow", "◔", "slow", "correct, but from a fallback or over its time limit", "passed",
           works=True),
-    State("xpass", "⊕", "slow", "expected to fail, but works", "xpassed",
-          "Works, and was expected to fail", works=True),
+    State("xpass", "⊕", "slow", "expected to fail, but works", "xpassed", works=True),
     _ABORTED_WITH_RUN,
-    State("blocked", "⊘", "unlearned", "not run, because an earlier test failed", "skipped", "Not learned",
+    State("blocked", "⊘", "unlearned", "not run, because an earlier test failed", "skipped",
           blocks=True),
-    State("pass", "✓", "good", "correct, within its limits", "passed", "Worked", works=True),
-    State("skipped", "◌", "unlearned", "left out on request, or not needed here", "skipped", "Not learned"),
-    State("n/a", "∅", "unlearned", "does not apply to this device", "skipped", "Not learned"),
+    State("pass", "✓", "good", "correct, within its limits", "passed", works=True),
+    State("skipped", "◌", "unlearned", "left out on request, or not needed here", "skipped"),
+    State("n/a", "∅", "unlearned", "does not apply to this device", "skipped"),
 )  # fmt: skip
 _RANKS = {row: rank for rank, row in enumerate(_ROWS)}
 STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}

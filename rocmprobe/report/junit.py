@@ -109,7 +109,10 @@ _WITH_TEXT = ("failure", "error")
 def document(summary: Summary) -> str:
     """Return the JUnit file of a run in pytest's format xunit2, without a host name."""
     results, cases = summary.results, reported(summary.results)
-    elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
+    elements: Counter[str] = Counter()
+    for count in summary.counts:
+        if count.result in _ELEMENTS:
+            elements[_ELEMENTS[count.result][0]] += count.number
     root = ET.Element("testsuites", name="rocmprobe")
     suite = ET.SubElement(
         root,

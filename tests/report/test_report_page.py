@@ -64,11 +64,12 @@ def test_first_screen_stands_in_order_above_the_table_of_all_outcomes(rdna1: Ren
         "rocmprobe exec --simulated --profile results.json -- python train.py",
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
         "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
-        "For float16: Python, before the model runs", "medium: High: 15 of 15", "a workspace of up to 256 MB",
+        "For float16: Python, before the model runs", "a workspace of up to 256 MB",
+        "convolution in bfloat16", "medium: High: 15 of 15",
         'id="issues"', 'id="h-findings"', 'id="h-costs"',
         'class="ladder"', 'class="matrix"',
         'id="h-identity"', "rocmprobe run --verify results.json",
-        "convolution in bfloat16", 'id="h-advice"', "AMD&#39;s own wheels for gfx1010", 'id="h-per"',
+        'id="h-advice"', "AMD&#39;s own wheels for gfx1010", 'id="h-per"',
         'id="h-alternatives"', 'id="h-throughput"', 'id="h-start-up"', 'id="h-validation"', 'id="h-memory"',
         'id="h-evidence"', 'id="h-unlearned"', 'id="h-environment"', 'id="results-table"',
         'id="rocmprobe-results"',
@@ -262,7 +263,9 @@ def test_failures_carry_command_variables_attempts_and_log(rdna1: Rendered) -> N
 
 def test_what_failed_is_listed_by_reason_above(rdna1: Rendered) -> None:
     section = rdna1.html[rdna1.html.index('id="h-findings"') : rdna1.html.index('id="h-advice"')]
-    listed = re.findall(r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+)</span></li>', section)
+    listed = re.findall(
+        r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+) failed</span></li>', section
+    )
     first = next(i for i, each in enumerate(sample.rdna1().outcomes) if each.rung == "conv")
     conv = ("error in convolution: RuntimeError: miopenStatusUnknownError (default, gemm-only)", "30")
     assert (f"o{first}", *conv) in listed

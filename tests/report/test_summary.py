@@ -6,6 +6,7 @@ import dataclasses
 import io
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import sample
@@ -53,14 +54,33 @@ def test_a_quiet_run_still_says_that_it_is_partial() -> None:
 
 
 @pytest.mark.parametrize("unreached", [0, 7])
-def test_counts_are_the_same_everywhere_and_add_up_to_the_plan(unreached: int, tmp_path: Path) -> None:
-    results = dataclasses.replace(sample.rdna1(), partial=unreached > 0, not_reached=unreached)
-    counts = summarize(results).counts
-    assert sum(count.number for count in counts) == len(results.outcomes) + unreached
-    words = "61 passed (3 slow), 31 failed, 11 not run" + (", 7 not reached" if unreached else "")
-    texts = shown(results, tmp_path)
+def test_every_number_of_cases_is_a_row_of_one_table_that_adds_up_to_the_plan(
+    unreached: int, tmp_path: Path
+) -> None:
+    results = judge(dataclasses.replace(sample.rdna1(), partial=unreached > 0, not_reached=unreached))
+    summary = summarize(results)
+    table = {count.sentence for count in summary.counts}
+    assert sum(count.number for count in summary.counts) == len(results.outcomes) + unreached
+    texts = {form: " ".join(text.split()) for form, text in shown(results, tmp_path).items()}
     for form in ("page", "terminal", "markdown", "job"):
-        assert words in " ".join(texts[form].split()), form
+        assert ", ".join(count.sentence for count in summary.counts) in texts[form], form
+        # Cases have one name, so that a reader does not count the same cases twice.
+        assert not re.findall(r"\d+ (?:outcomes?|tests?|questions?)\b", texts[form]), form
+
+    page = render(results, tmp_path).html
+    groups = re.findall(r'<details class="group"><summary>(\d[^<]*)</summary>', page)
+    assert set(groups) == {count.sentence for count in summary.counts if count.result}
+    reasons = re.findall(r"(\d+) case", texts["markdown"].partition("## Cases that did not run")[2])
+    not_run = re.search(r"Cases that did not run</h2> <span class=\"muted\">([^<]*)", page)
+    assert not_run
+    assert set(not_run[1].split(", ")) <= table
+    assert sum(map(int, reasons)) == sum(row.number for row in summary.counts if row.result == "skipped")
+
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]
+    rows = {count.result: count.number for count in summary.counts}
+    assert int(suite.attrib["tests"]) == len(suite.findall("testcase")) == sum(rows.values()) - unreached
+    assert int(suite.attrib["failures"]) == rows["failed"]
+    assert int(suite.attrib["skipped"]) == rows["skipped"]
 
 
 @pytest.mark.parametrize("results", [sample.rdna1(), sample.healthy_cpu()], ids=["rdna1", "cpu"])

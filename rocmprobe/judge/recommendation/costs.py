@@ -46,7 +46,6 @@ def cost_sentence(
 ) -> str:
     """Return the time and memory of ``best``, relative to the other correct settings, in words."""
     own = best.setting.name
-    where = " (measured on the CPU that simulates the GPU)" if run.results.simulated else ""
     problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
     rivals = [
         (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)
@@ -56,7 +55,7 @@ def cost_sentence(
     level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
     if level:
         times.append(f"same as {' and '.join(level)} (difference within noise)")
-    time = f"time{problems}: {', '.join(times)}{where}" if times else ""
+    time = f"time{problems}: {', '.join(times)}" if times else ""
     noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
     if noise > TOO_NOISY:
         time, times = too_noisy(noise), []
@@ -65,8 +64,8 @@ def cost_sentence(
     peak_ratios = [
         f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(run, best, memory)
     ]
-    peak = f"peak memory: {', '.join(peak_ratios)}{'' if times else where}" if peak_ratios else ""
-    return "; ".join(filter(None, [best.setting.cost, time, peak]))
+    peak = f"peak memory: {', '.join(peak_ratios)}" if peak_ratios else ""
+    return "; ".join(filter(None, [time, peak, best.setting.cost]))
 
 
 def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:

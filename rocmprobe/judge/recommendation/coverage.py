@@ -8,6 +8,7 @@ from typing import Optional
 from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.assessment import BELOW_CONVOLUTION, Assessment, representative
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome
 from rocmprobe.text.plain_text import joined
@@ -31,13 +32,17 @@ def confidence(run: Evidence, best: Optional[Assessment]) -> str:
     if run.results.simulated:
         rest += "; simulated: not run on this GPU"
     if best is None:
-        return f"{len(run.outcomes)} outcomes{rest}"
+        return f"{counted(run)}{rest}"
     if not best.stable:
         rest = f"; not reproducible: repeated convolutions differed, within the limits{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}
-    tests = f"{len(best.counted)} test{'' if len(best.counted) == 1 else 's'}"
     over = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
-    return f"correct in all {tests}, over {over}{rest}"
+    return f"{counts_sentence(counts(best.counted))} with it, over {over}{rest}"
+
+
+def counted(run: Evidence) -> str:
+    """Return the number of planned cases of the run by result."""
+    return counts_sentence(counts(run.outcomes, run.results.not_reached))
 
 
 def confidence_level(run: Evidence) -> str:

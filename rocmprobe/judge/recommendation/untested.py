@@ -7,7 +7,9 @@ from typing import Optional
 from rocmprobe.checks import CONVOLUTIONS, DIRECT
 from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.judge.findings import direct
+from rocmprobe.judge.recommendation.coverage import counted
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import (
     NATIVE,
@@ -40,7 +42,7 @@ def untested_gpu(run: Evidence) -> Optional[Recommendation]:
             f"Your {_name(gpu)} was not tested with PyTorch: this Python has no torch. "
             f"{direct.sentence(run)}",
             Configuration(command="rocmprobe install"),
-            confidence=f"{len(run.outcomes)} outcomes, without PyTorch",
+            confidence=f"{counted(run)}, all without PyTorch",
         )
     if gpu is None or not _on_cpu(run) or run.results.options.get("device") not in ("auto", "all"):
         return None
@@ -58,7 +60,7 @@ def untested_gpu(run: Evidence) -> Optional[Recommendation]:
             command="rocmprobe detect" if kind == "rocm" else "rocmprobe install",
             layers=("to test the CPU itself: `rocmprobe run --device cpu`",),
         ),
-        confidence=f"{len(run.outcomes)} outcomes, all on the CPU",
+        confidence=f"{counted(run)}, all on the CPU",
     )
 
 
@@ -113,9 +115,7 @@ def not_judged(run: Evidence, untested: tuple[Setting, ...]) -> str:
     if has_convolution_outcome(run):
         return f"{lowest_failure_sentence(run)}{_left_out(run, untested)}"
     ran = [each for each in run.on_device if each.learned]
-    passed = len(ran) - len(failed(ran))
-    counted = f"{passed} of {len(ran)} passed" if ran else "No check could run"
-    return f"{counted}; convolution was not tested."
+    return f"{counts_sentence(counts(ran)) if ran else 'No check could run'}; convolution was not tested."
 
 
 def _left_out(run: Evidence, untested: tuple[Setting, ...]) -> str:

@@ -140,6 +140,8 @@ def _what_to_do(results: Results, found: Recommendation) -> str:
     by_use = _by_use(results, changes or unnamed) if setting else ""
     if by_use:
         return by_use
+    if setting and changes and changes == _sentence_case(_for_layers(setting)):
+        return _at_most_twelve(f"{changes}. Convolution works in {name}.")
     if setting and found.verdict in NATIVE and changes:
         return _at_most_twelve(
             WORDINGS["native-with-settings"].headline.format(library=name, changes=changes)
@@ -200,20 +202,29 @@ def _changes(configuration: Configuration, setting: Setting, name: str) -> str:
     ``name`` is the name of the vendor library.
     """
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
-    switches += [statement(flag, value) for flag, value in setting.torch.items() if not setting.search]
-    others = [OPTIONS[option] for option in setting.pytorch_layers if option in OPTIONS]
+    flags = [statement(flag, value) for flag, value in setting.torch.items() if not setting.search]
     parts = []
     for verb, what, noun in (
         ("unset", configuration.unset if setting.verdict in NATIVE else setting.unset, "variables"),
         ("set", switches, "variables"),
-        ("use PyTorch's kernels for", others, "layers"),
+        ("" if switches else "set", flags, "torch flags"),
     ):
         if what:
-            parts.append(f"{verb} {what[0] if len(what) == 1 else f'{len(what)} {noun}'}")
+            parts.append(f"{verb} {what[0] if len(what) == 1 else f'{len(what)} {noun}'}".strip())
+    parts += list(filter(None, [_for_layers(setting)]))
     parts += [f"switch {name} off"] if not setting.vendor_library else []
     parts += ["use rocmprobe's bypass"] if setting.bypass else []
     parts += ["use the CPU"] if setting.device == "cpu" else []
-    words = joined(parts)
+    return _sentence_case(joined(parts))
+
+
+def _for_layers(setting: Setting) -> str:
+    """Return what the user has to change for the layers that run in PyTorch's own kernels, or ""."""
+    others = [OPTIONS[option] for option in setting.pytorch_layers if option in OPTIONS]
+    return f"use PyTorch's kernels for {joined(others)}" if others else ""
+
+
+def _sentence_case(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 

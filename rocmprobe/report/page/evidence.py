@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.failures import Failures, by_reason, reason
+from rocmprobe.judge.failures import Count, Failures, by_reason, reason
 from rocmprobe.judge.summary import Summary
 from rocmprobe.model.results import (
     BadInput,
@@ -25,8 +25,9 @@ from rocmprobe.text import readable as text
 
 _LOG_LINES = 80
 _SCRIPTS = 20
-_DETAILED = ("Failed", "Failed as expected", "Works, and was expected to fail")
-_SHORT = ("Not learned", "Worked")
+#: Results of pytest with full detail for each outcome, and those with one row for each outcome.
+_DETAILED = ("failed", "error", "xfailed", "xpassed")
+_SHORT = ("skipped", "passed")
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Group:
-    heading: str
-    count: int
+    """The outcomes of one row of the table of counts."""
+
+    count: Count
     bundles: tuple[Bundle, ...]
 
 
@@ -94,19 +96,19 @@ class Log:
 def groups(summary: Summary, fit: Fit) -> tuple[Group, ...]:
     """Return the outcomes in groups, failures first."""
     results = summary.results
-    by_heading: dict[str, list[Outcome]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
-    for outcome in results.outcomes:
-        by_heading[outcome.meaning.heading].append(outcome)
+    by_result = {count.result: count for count in summary.counts}
     entries = _Entries(results, fit)
     found = []
-    for heading, members in by_heading.items():
-        if heading in _DETAILED:
-            alike = [each for each in summary.failures if each.state.heading == heading] or by_reason(members)
-            bundles = _failures(results, alike, entries, fit.entries)
+    for result in (*_DETAILED, *_SHORT):
+        if result not in by_result:
+            continue
+        members = [outcome for outcome in results.outcomes if outcome.meaning.pytest == result]
+        if result in _DETAILED:
+            bundles = _failures(results, by_reason(members), entries, fit.entries)
         else:
             bundles = _checks(results, members[: fit.rows], entries.anchors)
-        found.append(Group(heading, len(members), bundles))
-    return tuple(group for group in found if group.count)
+        found.append(Group(by_result[result], bundles))
+    return tuple(found)
 
 
 def _failures(

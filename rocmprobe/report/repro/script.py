@@ -24,6 +24,7 @@ from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome, Results, Setting
+from rocmprobe.model.states import rank
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
 from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.plain_text import one_line
@@ -33,16 +34,17 @@ from rocmprobe.torch_flags import FLAGS, statement
 #: Variables with the folders of MIOpen's databases and caches. In a run, each setting starts with empty
 #: folders.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
-_LISTED = 20
+_LISTED = 5
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def find_outcome(results: Results, case: str) -> Outcome:
     """Return the outcome whose id is ``case``, or the only outcome whose id contains ``case``.
 
-    Raise BadInput if no outcome or several outcomes match.
+    Raise BadInput if no outcome or several outcomes match. The message lists failures first.
     """
-    outcomes = {outcome.id: outcome for outcome in results.outcomes}
+    worst_first = sorted(results.outcomes, key=lambda each: rank(each.state, each.failure))
+    outcomes = {outcome.id: outcome for outcome in worst_first}
     if case in outcomes:
         return outcomes[case]
     matches = [name for name in outcomes if case in name]

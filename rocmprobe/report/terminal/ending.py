@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,10 @@ from rocmprobe.text import readable as text
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
 _ROWS, _VERIFY_ROWS = 25, 10
 #: Ranks of lines. If there are too many lines, lines with the largest rank are left out first.
-_MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
+_MUST, _FIRST, _SURE, _NEXT, _LATER, _BLANK, _REST = range(7)
 _SHOWN_REASONS = 4
 #: Largest number of shell lines of a configuration. More lines are replaced by the command `rocmprobe env`.
 _SHOWN_ROWS = 5
-_FINDING, _REASON = "finding", "reason for failures"
 
 
 def render_run(summary: Summary, paths: Mapping[str, Path], console: Console) -> None:
@@ -74,19 +72,12 @@ def render_verification(
 
 def _print_fitted(lines: list[Line], most: int, console: Console) -> None:
     kept, left_out = fitted(lines, most, console)
-    if any(line.counted for line in left_out):
-        # Keep one row free for the line that says what is left out.
-        kept, left_out = fitted(lines, most - 1, console)
-        number = Counter(line.counted for line in left_out if line.counted)
-        nouns = [text.count(amount, noun, _plural(noun)) for noun, amount in number.items()]
-        places = [place for place, line in enumerate(kept) if line.counted] or [len(kept) - 2]
-        more = styled((f"  In the report only: {' and '.join(nouns)}", "dim"))
-        kept.insert(places[-1] + 1, Line(more, most=1))
+    if any(line.in_report for line in left_out):
+        # Keep one row free for the line that says that something is left out.
+        kept, _ = fitted(lines, most - 1, console)
+        places = [place for place, line in enumerate(kept) if line.in_report] or [len(kept) - 2]
+        kept.insert(places[-1] + 1, Line(styled(("  The report shows more.", "dim")), most=1))
     print_lines(kept, console)
-
-
-def _plural(noun: str) -> str:
-    return "reasons for failures" if noun == _REASON else f"{noun}s"
 
 
 def _blank() -> Iterator[Line]:
@@ -113,10 +104,10 @@ def _counts(summary: Summary) -> Iterator[Line]:
 
 def _failures(summary: Summary) -> Iterator[Line]:
     for number, group in enumerate(summary.failures):
-        rank = _FIRST if number == 0 else _NEXT if number < _SHOWN_REASONS else _REST
+        rank = _NEXT if number == 0 else _LATER if number < _SHOWN_REASONS else _REST
         style = TONE_STYLES[group.state.tone]
         line = styled((f"  {group.state.symbol} ", style), (group.sentence, ""))
-        yield Line(line, rank, most=1 if number else 2, counted=_REASON)
+        yield Line(line, rank, most=1 if number else 2, in_report=True)
 
 
 def _findings(summary: Summary) -> Iterator[Line]:
@@ -128,7 +119,7 @@ def _findings(summary: Summary) -> Iterator[Line]:
             (f"  {SEVERITY_SYMBOLS[finding.severity]} ", style), (text.one_line(finding.title, 300), "")
         )
         rank = _FIRST if number == 0 else _REST if finding.severity == "info" else _NEXT
-        yield Line(line, rank, most=1 if finding.severity == "info" else 2, counted=_FINDING)
+        yield Line(line, rank, most=1 if finding.severity == "info" else 2, in_report=True)
         if finding.remedy:
             yield Line(styled(("    Remedy: ", "dim"), (finding.remedy, "")), rank, copied=True)
 
@@ -162,13 +153,13 @@ def _further(summary: Summary) -> Iterator[Line]:
     changes = summary.results.changes
     yield from _labelled("Baseline", changes and f"{changes_sentence(changes)}.", _SURE)
     yield from _devices(summary)
-    yield from _labelled("Cost", summary.cost, _COST)
+    yield from _labelled("Cost", summary.cost, _SURE)
     yield from _advice(summary)
-    yield from _labelled("Solvers alone", summary.solvers and f"{summary.solvers}.", _COST)
+    yield from _labelled("Solvers alone", summary.solvers and f"{summary.solvers}.", _LATER)
     yield from _labelled("Tried on", summary.tried_on, _SURE)
-    yield from _labelled("Not tested", "; ".join(summary.not_tested), _COST)
+    yield from _labelled("Not tested", "; ".join(summary.not_tested), _SURE)
     if summary.verify:
-        yield Line(styled(("Test it again: ", "dim"), (summary.verify, "")), _COST, copied=True)
+        yield Line(styled(("Test it again: ", "dim"), (summary.verify, "")), _LATER, copied=True)
 
 
 def _labelled(label: str, words: object, rank: int) -> Iterator[Line]:
@@ -190,7 +181,7 @@ def _advice(summary: Summary) -> Iterator[Line]:
     builds = [row for row in rows if "rocmprobe install" in row["text"]]
     for row in rows:
         if row not in builds:
-            yield Line(styled((f"{text.one_line(row['title']).rstrip('.')}.", "")), _COST, most=1)
+            yield Line(styled((f"{text.one_line(row['title']).rstrip('.')}.", "")), _LATER, most=1)
     if builds:
         words = text.count(len(builds), "other PyTorch build")
         yield Line(styled((f"{words} for this card: ", "dim"), ("rocmprobe install", "")), _SURE, copied=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from rocmprobe.judge.summary import Summary
 from rocmprobe.model.changes import REGRESSION
-from rocmprobe.report.escape import joined
-from rocmprobe.report.terminal.markdown import against, counts, left_out, title, verdict
+from rocmprobe.model.results import Finding
+from rocmprobe.report.escape import joined, words
+from rocmprobe.report.terminal.markdown import advice, against, counts, left_out, title, verdict
 from rocmprobe.text import readable as text
 
 #: Largest number of characters of a summary. GitHub allows 1 MiB for all programs of a step together.
@@ -27,10 +28,15 @@ def job_summary(summary: Summary) -> str:
 
 def _blocks(summary: Summary) -> Iterator[str]:
     yield from verdict(summary)
-    yield "\n".join(f"- {title(found)}" for found in summary.findings[:_FINDINGS])
+    yield "\n".join(map(_finding, summary.findings[:_FINDINGS]))
     yield left_out(len(summary.findings) - _FINDINGS, "finding")
+    yield from advice(summary)
     yield from against(summary.results, most=20)
     yield counts(summary)
+
+
+def _finding(found: Finding) -> str:
+    return f"- {title(found)}" + (f". Remedy: {words(found.remedy, 500)}" if found.remedy else "")
 
 
 def workflow_commands(summary: Summary) -> list[str]:

@@ -21,15 +21,15 @@ class Line:
     """One line of a summary.
 
     If space is short, lines with the highest ``rank`` are left out first. A line is cut after ``most`` rows,
-    where 0 means no limit. If ``copied``, the line is neither wrapped nor cut. ``counted`` is the noun for
-    counting left-out lines, e.g. "finding".
+    where 0 means no limit. If ``copied``, the line is neither wrapped nor cut. ``in_report`` is True if the
+    report has the line, too.
     """
 
     text: Text
     rank: int = 0
     most: int = 0
     copied: bool = False
-    counted: str = ""
+    in_report: bool = False
 
 
 def wrapped(words: Text, width: int) -> list[Text]:

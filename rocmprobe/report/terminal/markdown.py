@@ -23,6 +23,7 @@ _EVIDENCE_LINES = 12
 _FINDINGS = 50
 _COLUMNS = 40
 _ROWS = 100
+_REASONS = 20
 
 
 def markdown(summary: Summary) -> str:
@@ -38,6 +39,7 @@ def _blocks(summary: Summary) -> Iterator[str]:
         for found in summary.findings[:_FINDINGS]:
             yield from _finding(found)
         yield left_out(len(summary.findings) - _FINDINGS, "finding")
+    yield from advice(summary)
     yield from against(results)
     yield "## Outcomes"
     yield counts(summary)
@@ -45,13 +47,13 @@ def _blocks(summary: Summary) -> Iterator[str]:
         yield from _device(ladder.device(results, name))
     yield from _sizes(results)
     yield from _recommended(results)
-    yield from _not_tested(summary)
+    yield from _not_run(summary)
     yield "## Environment"
     yield from environment(results)
 
 
 def verdict(summary: Summary) -> Iterator[str]:
-    """Yield the beginning of the report: title, warnings, verdict, configuration, cost and confidence."""
+    """Yield the beginning of the report: title, warnings, verdict, configuration, cost and limits."""
     yield f"# rocmprobe: {summary.word} · {words(summary.card, 120)}"
     for notice in summary.notices:
         yield f"> **{notice.title}:** {words(notice.body, 1000)}"
@@ -60,10 +62,17 @@ def verdict(summary: Summary) -> Iterator[str]:
     yield "\n".join(f"- {words(note, 1000)}" for note in summary.to_copy.notes[:20])
     for other in summary.others:
         yield from _fenced(other.all_blocks)
-    rows = (("Cost", summary.cost), ("Confidence", summary.confidence), ("Tried on", summary.tried_on))
+    rows = (
+        ("Cost", summary.cost), ("Not tested", "; ".join(summary.not_tested)),
+        ("Confidence", summary.confidence), ("Tried on", summary.tried_on),
+    )  # fmt: skip
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
     if summary.verify:
         yield f"Test it again:\n\n{fence(summary.verify, 'sh', 1000)}"
+
+
+def advice(summary: Summary) -> Iterator[str]:
+    """Yield the other PyTorch builds, and the repairs of the machine."""
     yield "\n".join(
         f"- **Also:** {words(row.get('title', ''))}. {words(row.get('text', ''), 1000)}"
         for row in summary.advice[:10]
@@ -183,14 +192,15 @@ def _table(tabled: tables.Table, most: int = _ROWS) -> str:
     return table(header, ([words(cell, 200) for cell in row[:_COLUMNS]] for row in tabled.rows), most)
 
 
-def _not_tested(summary: Summary) -> Iterator[str]:
-    yield "## Not tested"
-    items = [f"- {words(line)}" for line in summary.not_tested[:30]]
-    items += [
+def _not_run(summary: Summary) -> Iterator[str]:
+    yield "## Cases that did not run"
+    items = [
         f"- {text.count(row.number, 'case')} {row.state.symbol} {row.state.name}: {words(row.reason)}"
-        for row in summary.not_run[:20]
+        for row in summary.not_run[:_REASONS]
     ]
-    yield "\n".join(items) or "Every test has a result."
+    rest = sum(row.number for row in summary.not_run[_REASONS:])
+    items += [f"- {text.count(rest, 'case')} for other reasons, see results.json"] if rest else []
+    yield "\n".join(items) or "Every case ran."
     if summary.solvers:
         yield f"Solvers alone: {words(summary.solvers)}."
 
