@@ -171,7 +171,7 @@ def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_one_live_line_and_each_failure_once(tmp_path: Path) -> None:
-    fault = {"library": "miopen", "effect": "raise", "message": "it failed [red]"}
+    fault = {"library": "miopen", "effect": "raise", "message": "[red] failed here"}
     machine = machine_file(tmp_path / "machine.toml", fault)
     shown = on_terminal(60, "run", "--simulate", machine, *SMALL[:-2], "--out", tmp_path / "out")
     # A carriage return begins the line again.
@@ -180,8 +180,8 @@ def test_a_terminal_shows_one_live_line_and_each_failure_once(tmp_path: Path) ->
     assert max(map(len, live)) <= 60
     failures = [line for line in re.split(r"[\r\n]", shown) if line.startswith("✕ default convolution")]
     assert len(failures) == 1
-    assert "it failed…" in failures[0]
-    assert "[red]" in shown  # no markup of rich
+    assert failures[0].endswith("…")
+    assert "[red] fai" in failures[0]  # no markup of rich
     lines = shown.splitlines()
     begins = next(place for place, line in enumerate(lines) if "SIMULATED" in line)
     assert len(lines) - begins <= 25
