@@ -195,9 +195,10 @@ class Evidence:
         return unproven + tuple(each for each in tested if each.state == "n/a" and case_key(each) in cases)
 
     @cached_property
-    def _repeated(self) -> Collection[tuple[Optional[str], ...]]:
-        """The keys of the cases that the search for cures repeated (see :func:`case_key`)."""
-        return {case_key(outcome) for outcome in self.outcomes if outcome.repeats > 1}
+    def _now_and_then(self) -> Collection[tuple[Optional[str], ...]]:
+        """The keys of cases that fail now and then, and that the search for cures repeated."""
+        repeated = {case_key(each) for each in self.outcomes if each.repeats > 1}
+        return repeated & {case_key(each) for each in self.outcomes if each.intermittent}
 
     def _times(self, failure: Outcome) -> int:
         """Return how often a case must work under a setting to prove that ``failure`` is cured.
@@ -205,7 +206,7 @@ class Evidence:
         One success does not prove that a failure that happens now and then is cured. Runs without a search
         for cures repeat no case, so one success must do.
         """
-        return max(2, failure.repeats) if failure.intermittent and case_key(failure) in self._repeated else 1
+        return max(2, failure.repeats) if case_key(failure) in self._now_and_then else 1
 
     def _is_cured(self, failure: Outcome, setting: Setting) -> bool:
         """Return True if the case of ``failure`` works under ``setting`` as often as it must.

@@ -30,7 +30,7 @@ from rocmprobe.judge.recommendation.verdict import differing, other_dtypes, sent
 from rocmprobe.judge.times import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import Configuration, DeviceAnswer, Finding, Recommendation, Setting
+from rocmprobe.model.results import NATIVE, Configuration, DeviceAnswer, Finding, Recommendation, Setting
 from rocmprobe.text.plain_text import joined
 
 #: Name and description of programs whose input sizes keep changing. The name is part of a key of
@@ -139,13 +139,16 @@ def ordered_dtypes(run: Evidence) -> tuple[str, ...]:
 
 
 def _preferring(best: Optional[Assessment], ranking: list[Assessment]) -> list[Assessment]:
-    """Return ``ranking`` with the setting of ``best`` first, if it is correct and as good a verdict.
+    """Return ``ranking`` with the setting of ``best`` first, if it is correct and keeps to the same library.
 
     One configuration for all dtypes is simpler than another one for each.
     """
     first = next((each for each in ranking if each.right), None)
     same = next((each for each in ranking if best and each.setting is best.setting), None)
-    if first is None or same is None or not same.right or same.setting.verdict != first.setting.verdict:
+    if first is None or same is None or not same.right:
+        return ranking
+    verdicts = {same.setting.verdict, first.setting.verdict}
+    if len(verdicts) > 1 and not verdicts <= set(NATIVE):
         return ranking
     return [same, *(each for each in ranking if each is not same)]
 
