@@ -7,9 +7,10 @@ machines::
 
     python benchmarks/verdicts.py --column before -o benchmarks/results/verdicts.md
 
-A verdict is "right" if the fault cannot happen in the run's cases under the recommended setting, "cautious"
-if the run recommends no setting of PyTorch on the GPU, and "wrong" if the fault can happen. The cases are
-those of level quick in the dtypes for which the setting is recommended.
+A verdict is "right" if the fault cannot happen in the run's cases under the recommended setting. It is
+"cautious" if the run recommends no setting of PyTorch on the GPU, or names what fails as a limit of the
+setting. It is "unseen" if the fault is rare, and every case that can fail ran and passed. Else it is "wrong".
+The cases are those of level quick in the dtypes for which the setting is recommended.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from oracle import Recordings, always, oracle_run, planned_cases, recording
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.session import Session
+from rocmprobe.judge.recommendation.limits import words_of
 from rocmprobe.knowledge.settings import with_cures
 from rocmprobe.model.results import DIRECTIONS, Results
 
-OUTCOMES = ("right", "cautious", "wrong")
+OUTCOMES = ("right", "cautious", "unseen", "wrong")
 #: Regular expressions for problems, keyed by kind of convolution.
 KINDS = {
     "any": "", "2-d": "^conv2d", "transposed": "^conv_transpose", "1-d": "^conv1d", "3-d": "^conv3d",
@@ -129,7 +131,13 @@ def verdict(session: Session, results: Results, cases: Mapping[str, Case]) -> tu
             if case.setting == "default" and case.dtype == dtype
             for moved in [replace(case, setting=setting.name, needs=(), if_failed=(), repeats=1)]
             if always(session, moved)
+            and not any(limit.startswith(words_of(moved)) for limit in recommended.limits)
         ]
+    states = {outcome.id: outcome.state for outcome in results.outcomes}
+    if failing and all(states.get(each) in ("pass", "slow", "xpass") for each in failing):
+        return "unseen", own.name, failing
+    if not failing and recommended.limits:
+        return "cautious", own.name, failing
     return ("wrong" if failing else "right"), own.name, failing
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Union
 
 from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer, rung_layer
 from rocmprobe.judge.evidence import Evidence
@@ -58,7 +60,7 @@ def _by_words(run: Evidence) -> dict[str, list[Outcome]]:
     return found
 
 
-def kind_words(outcome: Outcome) -> str:
+def kind_words(outcome: Union[Case, Outcome]) -> str:
     """Return the kind of convolution of ``outcome`` in words, e.g. "transposed 2-d convolution"."""
     kind, *tokens = (outcome.problem or "").split("-")
     numbers = {token[0]: token[1:] for token in tokens if token[1:].isdigit()}

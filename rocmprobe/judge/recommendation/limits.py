@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Union
 
 from rocmprobe.checks import CHECKS, DIRECT
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.judge.assessment import (
     BELOW_CONVOLUTION,
     Assessment,
@@ -35,7 +37,7 @@ def limits(run: Evidence, best: Assessment, elsewhere: Collection[str]) -> tuple
         if outcome.dtype in elsewhere or outcome.check in DIRECT or not concerns_convolution(outcome):
             continue
         found = words if outcome.fails else passed
-        found.setdefault(_words(outcome), set()).add(outcome.dtype)
+        found.setdefault(words_of(outcome), set()).add(outcome.dtype)
     return tuple(
         f"{name} ({', '.join(sorted(dtypes))})" if passed.get(name, set()) - dtypes else name
         for name, dtypes in words.items()
@@ -51,7 +53,8 @@ def _outcomes(run: Evidence, best: Assessment) -> Iterator[Outcome]:
             yield outcome
 
 
-def _words(outcome: Outcome) -> str:
+def words_of(outcome: Union[Case, Outcome]) -> str:
+    """Return the operation that ``outcome`` tested, in words."""
     check = CHECKS.get(outcome.check)
     if outcome.check == "convolution-kinds":
         return kind_words(outcome)
