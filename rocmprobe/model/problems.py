@@ -86,6 +86,12 @@ class Problem:
         return (self.batch, self.out_channels, *self.output_size)
 
     @property
+    def largest_tensor_bytes(self) -> int:
+        """Size of the largest of input, weight and output."""
+        bits = int(SHORT_DTYPES[self.dtype][2:])
+        return max(map(prod, (self.input_shape, self.weight_shape, self.output_shape))) * bits // 8
+
+    @property
     def flops(self) -> int:
         """Number of multiplications and additions in one direction."""
         positions = prod(self.input_size if self.transposed else self.output_size)

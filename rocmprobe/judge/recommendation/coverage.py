@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
@@ -12,11 +13,13 @@ from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome
 from rocmprobe.text.plain_text import joined
+from rocmprobe.text.readable import bytes_
 
 #: Part of ``not_covered`` if a run tested convolution alone.
 BASICS_UNTESTED = "copies, kernels, matrix products and reductions"
 LEVELS_OF_CONFIDENCE = ("low", "medium", "high")
 
+_OWN_SIZES = "rocmprobe run --shapes model.json"
 _DTYPES = ("float32", "float16", "bfloat16")
 _DIRECTIONS = {
     "fwd": "the forward direction",
@@ -76,7 +79,9 @@ def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: 
     answered = _answered(run, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}
+    own = [each for each in convolved if best is None or each.setting == best.setting.name]
     return (
+        *_larger_sizes([each for each in own if each.dtype == dtype], run),
         *_lacking("convolution in", _DTYPES, {outcome.dtype for outcome in convolved}),
         *_directions(convolved, dtype, purpose),
         *_kinds(convolved),
@@ -100,6 +105,22 @@ def _answered(run: Evidence, best: Optional[Assessment]) -> list[Outcome]:
         for outcome in found
         if outcome.setting == best.setting.name or (outcome.setting == nearest and outcome.check not in own)
     ]
+
+
+def _larger_sizes(outcomes: list[Outcome], run: Evidence) -> Iterator[str]:
+    """Yield the largest batch, channels, pixels and tensor of the tested convolutions, each on its own."""
+    problems = [parse_problem(text) for text in {outcome.problem for outcome in outcomes} if text]
+    if not problems:
+        return
+    channels = max(max(problem.in_channels, problem.out_channels) for problem in problems)
+    pixels = max((problem.input_size for problem in problems), key=lambda size: (prod(size), size))
+    tensor = max(problem.largest_tensor_bytes for problem in problems)
+    batch = max(problem.batch for problem in problems)
+    offer = "" if run.results.options.get("shapes") else f" (your own sizes: `{_OWN_SIZES}`)"
+    yield (
+        f"larger sizes: tested up to batch {batch}, {channels} channels, "
+        f"{'x'.join(map(str, pixels))} pixels, {bytes_(tensor)} per tensor{offer}"
+    )
 
 
 def _lacking(what: str, wanted: tuple[str, ...], found: set[str]) -> Iterator[str]:
@@ -146,7 +167,7 @@ def _around(run: Evidence, checks: set[str], purpose: str) -> Iterator[str]:
     level = options.get("level", LEVELS[0])
     if level in LEVELS[:-1] and not options.get("shapes"):
         above = joined(LEVELS[LEVELS.index(level) + 1 :])
-        yield f"the problems of level {above}, and the problems of your own program (--shapes)"
+        yield f"the problems of level {above}"
     others = sorted({outcome.device for outcome in run.outcomes} - {run.device, "cpu"})
     if others:
         yield f"{joined(others)}: the recommendation is about {run.device}"
