@@ -381,7 +381,7 @@ class TestOtherLayers:
         # A clean environment fails where as found holds.
         results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
         found = finding(results, "only-as-found")
-        assert found.title == "1 test(s) pass only in your own environment and fail in a clean one"
+        assert found.title == "1 case passed only in your own environment, and failed in a clean one"
         assert found.evidence[0].startswith("cuda:0/default/convolution/")
         assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
 

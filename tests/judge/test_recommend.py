@@ -158,7 +158,7 @@ class TestSpeed:
             assert recommend(results).others == {}
 
         # What the choice costs is told against other kinds.
-        assert "time: 0.33x of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
+        assert "time: 0.33x of MIOpen off" in recommend(run(DEAD, seconds=SLOW)).cost
 
 
 class TestDtypesAndPurposes:
@@ -482,7 +482,7 @@ class TestConfiguration:
 def test_confidence_names_what_was_not_learned():
     results = dataclasses.replace(run({"cpu/*": "probe-error"}), partial=True, simulated="somewhere")
     confidence = recommend(results).confidence
-    assert "have no result" in confidence
+    assert "without a result" in confidence
     assert "simulated" in confidence
 
 

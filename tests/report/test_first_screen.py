@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import sample
 from rendering import render
 from runs import SMALL, Run, machine_file, rocmprobe, run
 
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import TRIED_ON, summarize
 from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import read_results
 from rocmprobe.report.terminal.ending import render_run
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.console import Console
@@ -58,3 +61,34 @@ def test_a_report_of_an_amd_gpu_says_what_rocmprobe_was_tried_on(tmp_path: Path)
     assert told == {"html": True, "md": True, "terminal": True}
     for name, other in (("cpu", sample.healthy_cpu()), ("simulated", replace(real, simulated="somewhere"))):
         assert not any(TRIED_ON in text for text in shown(other, tmp_path / name).values())
+
+
+def unfolded_words(page: str) -> int:
+    """Return the number of words that a reader sees before opening any fold."""
+    page = re.sub(r"(?s)<(style|script|title)\b.*?</\1>", " ", page)
+    depth, closed, shown = 0, [], []
+    for part in re.split(r"(<[^>]*>)", page):
+        if part.startswith("<details"):
+            depth += 1
+            closed += [] if " open" in part else [depth]
+        elif part == "</details>":
+            closed = [each for each in closed if each != depth]
+            depth -= 1
+        elif part.startswith("<summary"):
+            depth += 1
+            opened, closed = closed, [each for each in closed if each != depth - 1]
+        elif part == "</summary>":
+            depth -= 1
+            closed = opened
+        elif not part.startswith("<") and not closed:
+            shown.append(part)
+    return len(" ".join(shown).split())
+
+
+def test_the_page_of_a_failing_card_has_few_words_unfolded(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "reports" / "examples" / "rdna1-rocm52-conv-dead" / "results.json"
+    page = render(judge(read_results(example)), tmp_path).html
+    assert 300 < unfolded_words(page) <= 1_500
+    first = page[page.index("<h1>") : page.index('id="h-findings"')]
+    marks = ["rocmprobe exec", "export HSA_OVERRIDE", "Cost:", "Not tested:", "Confidence:"]
+    assert [mark for mark in marks if mark in first] == marks

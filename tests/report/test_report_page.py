@@ -66,7 +66,7 @@ def test_first_screen_stands_in_order_above_the_table_of_all_outcomes(rdna1: Ren
         "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
         "For float16: Python, before the model runs", "a workspace of up to 256 MB",
         "convolution in bfloat16", "medium: High: 15 of 15",
-        'id="issues"', 'id="h-findings"', 'id="h-costs"',
+        'id="h-findings"', 'id="issues"', 'id="h-costs"',
         'class="ladder"', 'class="matrix"',
         'id="h-identity"', "rocmprobe run --verify results.json",
         'id="h-advice"', "AMD&#39;s own wheels for gfx1010", 'id="h-per"',

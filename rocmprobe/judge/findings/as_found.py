@@ -10,12 +10,13 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.forced_search import searches
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.model.results import Finding, Outcome
+from rocmprobe.text.readable import count
 
 
 def only_as_found(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if tests pass only in the user's own environment."""
     if cured := _failed_alone(run, "default", AS_FOUND):
-        title = f"{len(cured)} test(s) pass only in your own environment and fail in a clean one"
+        title = f"{count(len(cured), 'case')} passed only in your own environment, and failed in a clean one"
         advice = (
             "They pass because of a variable that `rocmprobe detect` lists, or because of entries in the "
             "library's databases and caches (MIOpen: ~/.config/miopen and ~/.cache/miopen). Keep a copy of "
@@ -30,7 +31,7 @@ def as_found(run: Evidence) -> Iterator[Finding]:
     searching = {found.id for found, _ in searches(run)}
     broken = tuple(each for each in _failed_alone(run, AS_FOUND, "default") if each.id not in searching)
     if broken:
-        title = f"{len(broken)} test(s) fail in your own environment and pass in a clean one"
+        title = f"{count(len(broken), 'case')} failed in your own environment, and passed in a clean one"
         default = run.results.setting("default")
         gone = removed(default, run.results.machine.environment) if default else ()
         first = f"Run `unset {' '.join(gone)}`. If the tests still fail, move" if gone else "Move"

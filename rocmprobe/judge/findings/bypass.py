@@ -10,6 +10,7 @@ from rocmprobe.judge.assessment import MEASUREMENTS, concerns_convolution, faile
 from rocmprobe.judge.blame import failure, rung_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding
+from rocmprobe.text.readable import count
 
 _CHECKS = (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
 
@@ -21,7 +22,7 @@ def bypass(run: Evidence) -> Iterator[Finding]:
     broken = failed(filter(concerns_convolution, mine))
     if not broken:
         return
-    title = f"The bypass fails in {len(broken)} test(s)"
+    title = f"The bypass fails in {count(len(broken), 'case')}"
     if failed(run.of("gemm")):
         advice = "The bypass uses GEMM, which fails too. Fix GEMM first."
         yield failure(run, "bypass", "error", title, broken, advice, rung_layer(run, "gemm"))
@@ -42,6 +43,6 @@ def vendor_off(run: Evidence) -> Iterator[Finding]:
     broken = failed(filter(concerns_convolution, mine))
     if not broken or failed(run.of("gemm")):
         return
-    title = f"PyTorch's own convolution fails in {len(broken)} test(s) with {run.library} off"
+    title = f"PyTorch's own convolution fails in {count(len(broken), 'case')} with {run.library} off"
     advice = f"Do not switch {run.library} off for convolution. Please report this possible bug in PyTorch."
     yield failure(run, "vendor-off", "warning", title, broken, advice, rung_layer(run, "controls"))

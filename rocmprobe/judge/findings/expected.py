@@ -15,6 +15,7 @@ from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.changes import TABLE
 from rocmprobe.model.results import Finding, Outcome
+from rocmprobe.text.readable import count
 
 _QUOTED = 5
 
@@ -32,7 +33,7 @@ def regressed(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if tests fail that passed in the baseline."""
     failing = regressions(run.results) if run.results.changes else ()
     if failing:
-        title = f"{len(failing)} test(s) passed in the baseline and fail now"
+        title = f"{count(len(failing), 'case')} passed in the baseline, and failed now"
         advice = "Check what changed on the machine since the baseline. The other findings say what fails."
         yield Finding("regressions", "error", *blamed(run, failing), title, quoted(failing, _QUOTED), advice)
 
@@ -47,7 +48,8 @@ def known_failures(run: Evidence) -> Iterator[Finding]:
             rows.setdefault((known.reason, known.link, known.cause), []).append(outcome)
     for number, ((reason, link, cause), outcomes) in enumerate(rows.items()):
         name, layer = f"known-failure-{number}", layers.get(cause, "warning-only")
-        title = f"{len(outcomes)} failure(s) are known for this chip with the installed versions: {reason}"
+        failed = f"{count(len(outcomes), 'case')} failed as known"
+        title = f"{failed} for this chip with the installed versions: {reason}"
         evidence = (link, *quoted(map(observed, outcomes)))
         advice = f"See {link} for other reports. Avoid the settings and layers that fail here."
         yield Finding(name, "info", cause, layer, title, evidence, advice)
@@ -57,7 +59,7 @@ def unexpected_passes(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if tests pass that were expected to fail."""
     passed = [outcome for outcome in run.outcomes if outcome.state == "xpass"]
     if passed:
-        title = f"{len(passed)} test(s) were expected to fail, but pass"
+        title = f"{count(len(passed), 'case')} passed, although expected to fail"
         evidence = tuple(
             f"{each.id}: {each.expected.state}, expected to fail: {each.expected.reason}"
             for each in passed[:_QUOTED]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Finding, Results
+from rocmprobe.text.readable import count
 
 
 def aborted(run: Evidence) -> Iterator[Finding]:
@@ -15,7 +16,7 @@ def aborted(run: Evidence) -> Iterator[Finding]:
     died = [outcome for outcome in run.outcomes if outcome.state == "aborted"]
     froze = [outcome for outcome in died if outcome.failure == "machine-died"]
     if died:
-        title = f"{len(died)} test(s) were running when the {'machine stopped' if froze else 'run ended'}"
+        title = f"The {'machine stopped' if froze else 'run ended'} during {count(len(died), 'case')}"
         advice = f"To repeat them, run `{resume(run.results)} --retry-aborted`." + (
             " This can stop the machine again." if froze else ""
         )
@@ -29,7 +30,7 @@ def wedged(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if the device stopped responding."""
     blocked = [outcome for outcome in run.outcomes if outcome.failure == "gpu-wedged"]
     if blocked:
-        title = f"The device stopped responding during the run; {len(blocked)} test(s) did not run"
+        title = f"The device stopped responding during the run; {count(len(blocked), 'case')} did not run"
         evidence = quoted(failed(run.outcomes)[-1:])
         advice = f"Reboot, then continue with `{resume(run.results)}`. rocmprobe never resets a GPU."
         yield Finding("gpu-wedged", "error", "gpu-hang-reset", "driver", title, evidence, advice)
@@ -39,7 +40,7 @@ def probe_errors(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if rocmprobe itself failed."""
     broken = [outcome for outcome in run.outcomes if outcome.state == "probe-error"]
     if broken:
-        title = f"rocmprobe itself failed in {len(broken)} test(s), which therefore have no result"
+        title = f"rocmprobe itself failed in {count(len(broken), 'case')}, with no result"
         advice = "This is a bug in rocmprobe. Please report it."
         yield Finding("probe-error", "warning", "unknown", "rocmprobe", title, quoted(broken), advice)
 

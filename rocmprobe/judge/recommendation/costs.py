@@ -48,11 +48,11 @@ def cost_sentence(
     own = best.setting.name
     problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
     rivals = [
-        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)
-        for verdict, name in _rivals(run, best, measured.seconds)
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {words}", words, name)
+        for words, name in _rivals(run, best, measured.seconds)
     ]
     times = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
-    level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
+    level = [words for _, words, name in rivals if measured.level(own, name)]
     if level:
         times.append(f"same as {' and '.join(level)} (difference within noise)")
     time = f"time{problems}: {', '.join(times)}" if times else ""
@@ -62,14 +62,14 @@ def cost_sentence(
     if own not in measured.seconds:
         time = "speed was not measured"
     peak_ratios = [
-        f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(run, best, memory)
+        f"{memory[own] / memory[name]:.2f}x of {words}" for words, name in _rivals(run, best, memory)
     ]
     peak = f"peak memory: {', '.join(peak_ratios)}" if peak_ratios else ""
     return "; ".join(filter(None, [time, peak, best.setting.cost]))
 
 
 def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
+    """Return (words, setting) for each verdict except "cpu" and the verdict of ``best``.
 
     The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
     their time or memory.
@@ -79,4 +79,7 @@ def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list
         if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
-    return list(least.items()) if best.setting.name in found else []
+    if best.setting.name not in found:
+        return []
+    words = {"native": "the defaults", "vendor-off": f"{run.library} off", "bypass": "the bypass"}
+    return [(words.get(verdict, name), name) for verdict, name in least.items()]

@@ -13,7 +13,7 @@ from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome
 from rocmprobe.text.plain_text import joined
-from rocmprobe.text.readable import bytes_
+from rocmprobe.text.readable import bytes_, count
 
 #: Part of ``not_covered`` if a run tested convolution alone.
 BASICS_UNTESTED = "copies, kernels, matrix products and reductions"
@@ -31,7 +31,7 @@ _DIRECTIONS = {
 def confidence(run: Evidence, best: Optional[Assessment]) -> str:
     """Return a text with the number of tests behind the recommendation, and with caveats."""
     missing = _missing(run)
-    rest = f"; {missing} test(s) of the run have no result" if missing else ""
+    rest = f"; {count(missing, 'case')} of the run without a result" if missing else ""
     if run.results.simulated:
         rest += "; simulated: not run on this GPU"
     if best is None:
@@ -39,8 +39,8 @@ def confidence(run: Evidence, best: Optional[Assessment]) -> str:
     if not best.stable:
         rest = f"; not reproducible: repeated convolutions differed, within the limits{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}
-    over = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
-    return f"{counts_sentence(counts(best.counted))} with it, over {over}{rest}"
+    over = count(len(problems), "problem")
+    return f"{counts_sentence(counts(best.counted))} under this configuration, over {over}{rest}"
 
 
 def counted(run: Evidence) -> str:
