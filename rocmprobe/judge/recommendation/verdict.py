@@ -22,7 +22,7 @@ from rocmprobe.judge.findings.primitives import layer_outcomes
 from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override, of_setting
 from rocmprobe.judge.recommendation.coverage import BASICS_UNTESTED
-from rocmprobe.judge.recommendation.limits import failing_basics
+from rocmprobe.judge.recommendation.limits import BASICS, failing_basics
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
@@ -323,9 +323,13 @@ def _why(run: Evidence, ranked: list[Assessment]) -> str:
 
 
 def _fails(run: Evidence, as_it_comes: Assessment, best: Setting, dtype: str, name: str) -> str:
+    basics = [BASICS[each.check] for each in failed(as_it_comes.against) if each.check in BASICS]
+    if basics:
+        return f"On this GPU, {joined(tuple(dict.fromkeys(basics)))} fail. "
+    # The library is not to blame if the cure changes a layer below it, or if only the CPU works.
+    not_it = best.changes_lower_layers or best.device == "cpu"
     if failed_convolutions(as_it_comes):
-        where = "" if best.changes_lower_layers else f" in {name}"
-        return f"Native {dtype} convolution fails{where}. "
+        return f"Native {dtype} convolution fails{'' if not_it else f' in {name}'}. "
     # If ``as_it_comes`` is correct, another setting is recommended only because it is faster. Failures of
     # batch norm are then not the reason.
     counts = not as_it_comes.right
@@ -335,9 +339,11 @@ def _fails(run: Evidence, as_it_comes: Assessment, best: Setting, dtype: str, na
         return f"Native {dtype} convolution works for common problems, but fails for others in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
     fail = "fails" if len(others) == 1 else "fail"
-    # If the cure changes a layer below the library, the library is not to blame.
-    where = "" if best.changes_lower_layers else f" with {name}"
-    return f"Native {dtype} convolution works, but {words} {fail}{where}. " if words else ""
+    return (
+        f"Native {dtype} convolution works, but {words} {fail}{'' if not_it else f' with {name}'}. "
+        if words
+        else ""
+    )
 
 
 def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
