@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: (number of rows, of inputs, of outputs) of the linear layer.
-_ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
+_ROWS, _INPUTS, _OUTPUTS = 48, 512, 256
 #: Maximum magnitude of the integers. Their products and sums are exact in int32.
 _LARGEST_BYTE = 8
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.networks.precision import Precision, autocast, plain
 from rocmprobe.checks.tools.compare import check_errors
+from rocmprobe.checks.tools.computation import one_thread
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
 
@@ -52,7 +53,9 @@ def _against_fp64(
 ) -> CheckResult:
     import torch
 
-    expected, expected_losses = _train(context, "cpu", plain(torch.float64))
+    # Threads only cost time for a network as small as this one.
+    with one_thread():
+        expected, expected_losses = _train(context, "cpu", plain(torch.float64))
     (trained, losses), seconds = context.first_call(
         lambda: _train(context, context.device, precision, memory_format)
     )
