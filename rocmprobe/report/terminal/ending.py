@@ -89,7 +89,7 @@ def _notices(summary: Summary, kinds: Collection[str] = ()) -> Iterator[Line]:
     for notice in summary.notices:
         if kinds and notice.kind not in kinds:
             continue
-        rank = {"simulated": _MUST, "partial": _MUST, "note": _FIRST}.get(notice.kind, _NEXT)
+        rank = {"simulated": _MUST, "partial": _MUST, "note": _FIRST}.get(notice.kind, _LATER)
         style = "bold magenta" if notice.kind == "simulated" else "bold yellow"
         words = text.one_line(notice.body, 1000)
         line = styled((f"{notice.title}: ", style), (words, ""))
@@ -104,13 +104,14 @@ def _counts(summary: Summary) -> Iterator[Line]:
 
 def _failures(summary: Summary) -> Iterator[Line]:
     for number, group in enumerate(summary.failures):
-        rank = _NEXT if number == 0 else _LATER if number < _SHOWN_REASONS else _REST
+        rank = _LATER if number < _SHOWN_REASONS else _REST
         style = TONE_STYLES[group.state.tone]
         line = styled((f"  {group.state.symbol} ", style), (group.sentence, ""))
         yield Line(line, rank, most=1 if number else 2, in_report=True)
 
 
 def _findings(summary: Summary) -> Iterator[Line]:
+    bodies = {block.body for block in summary.to_copy.all_blocks}
     for number, finding in enumerate(summary.findings):
         if number == 0:
             yield Line(styled(("Findings", "bold")))
@@ -120,8 +121,10 @@ def _findings(summary: Summary) -> Iterator[Line]:
         )
         rank = _FIRST if number == 0 else _REST if finding.severity == "info" else _NEXT
         yield Line(line, rank, most=1 if finding.severity == "info" else 2, in_report=True)
-        if finding.remedy:
-            yield Line(styled(("    Remedy: ", "dim"), (finding.remedy, "")), rank, copied=True)
+        # The command of the configuration follows anyway.
+        if finding.remedy and finding.remedy not in bodies:
+            remedy = styled(("    Remedy: ", "dim"), (finding.remedy, ""))
+            yield Line(remedy, rank, copied=True, in_report=True)
 
 
 def _configurations(summary: Summary) -> Iterator[Line]:
