@@ -9,7 +9,9 @@ import synthetic
 from synthetic import Change, everywhere
 
 from rocmprobe.judge.judgement import judge
+from rocmprobe.judge.recommendation.verdict import headline
 from rocmprobe.judge.summary import summarize
+from rocmprobe.model.results import Configuration, Recommendation, Setting
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,20 @@ def test_a_verdict_with_limits_is_not_green() -> None:
         for changes in ({}, {"*/convolution-kinds/conv_transpose2d*": "wrong"})
     ]
     assert tones == ["good", "slow"]
+
+
+def test_torch_flags_are_not_counted_as_variables() -> None:
+    flags = {"cudnn.benchmark": True, "cudnn.deterministic": True}
+    setting = Setting(
+        "both", "", "native-with-settings", env={"MIOPEN_FIND_MODE": "2", "AMD_LOG_LEVEL": "1"}, torch=flags
+    )
+    results = judge(synthetic.run({}))
+    answer = {"verdict": setting.verdict, "setting": "both", "env": dict(setting.env)}
+    found = Recommendation(
+        setting.verdict,
+        "",
+        Configuration("both", dict(setting.env)),
+        per={f"float32/{results.purpose}": answer},
+    )
+    changed = dataclasses.replace(results, settings=(setting,), recommendation=found)
+    assert headline(changed) == "Set 2 variables and 2 torch flags. Convolution then works in MIOpen."
