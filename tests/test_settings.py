@@ -20,6 +20,7 @@ from rocmprobe.knowledge.settings import (
     reason_without_effect,
     search_flags,
     settings_for,
+    title,
     with_cures,
 )
 from rocmprobe.knowledge.variables import find
@@ -33,6 +34,24 @@ OLD = Versions("MIOpen", "2.17.0", "1.13.1+rocm5.2", "5.2.21151-afdc89f8")
 MIDDLE = Versions("MIOpen", "3.3.0", "2.7.0+rocm6.3", "6.3.42131")
 NEW = Versions("MIOpen", "3.5.1", "2.10.0+rocm7.1", "7.1.25424")
 KNOWN = (OLD, MIDDLE, NEW)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no-gemm", "GEMM switched off"),
+        ("no-sdma+no-gemm", "SDMA engines switched off and GEMM switched off"),
+        ("bypass+vendor-off", "rocmprobe's bypass and PyTorch's own kernels"),
+        ("of-an-older-release", "of-an-older-release"),
+    ],
+)
+def test_a_setting_has_a_title_for_owners(name, words):
+    assert title(name) == words
+
+
+def test_no_two_settings_share_a_title():
+    titles = {setting.name: title(setting.name) for setting, _, _ in ROWS}
+    assert len(set(titles.values())) == len(titles)
 
 
 class TestEveryRow:

@@ -14,6 +14,7 @@ import mutations
 import pytest
 from runs import Run, all_machines, named_machine, run
 
+from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import Results
 from rocmprobe.simulate.machines import load_machine
 
@@ -319,7 +320,7 @@ def test_sizes_that_change_get_an_answer_of_their_own(runs: Made) -> None:
     answer = recommendation.per["float32/changing-sizes"]
     assert answer["setting"] in ("find-fast", "immediate", "vendor-off")
     assert answer["new_size_seconds"] < 1
-    assert f"keep changing, use the setting “{answer['setting']}”" in recommendation.sentence
+    assert f"keep changing, use the setting “{title(answer['setting'])}”" in recommendation.sentence
 
 
 def test_a_larger_batch_runs_out_of_memory_and_a_smaller_one_does_not(runs: Made) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.states import State, rank
 from rocmprobe.text.plain_text import one_line
@@ -50,7 +51,7 @@ class Failures:
         """State, check, reason and settings in one line."""
         first = self.outcomes[0]
         settings = list(dict.fromkeys(outcome.setting for outcome in self.outcomes))
-        names = ", ".join(settings[:_NAMED])
+        names = ", ".join(map(title, settings[:_NAMED]))
         if len(settings) > _NAMED:
             names = f"{len(settings)} settings: {names}, …"
         word = "known failure" if first.state == "xfail" else first.state

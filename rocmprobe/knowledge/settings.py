@@ -17,8 +17,8 @@ from rocmprobe.text.versions import release, within
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
 #: The setting with a clean environment, which changes nothing else, and the setting with the user's own.
 DEFAULT, AS_FOUND = "default", "as-found"
-#: Fields of a table row that say where the setting applies. ``Setting`` does not have these fields.
-_OF_THE_ROW = ("backends", "set")
+#: Fields of a table row that ``Setting`` does not have.
+_OF_THE_ROW = ("backends", "set", "title")
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,18 @@ def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
     or by its name. A setting of the set "cure" is selected by its name, or if a rung that it can cure fails.
     """
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
+
+
+def title(name: str) -> str:
+    """Return the title of the setting ``name`` in reports, e.g. "GEMM switched off" for "no-gemm".
+
+    A name such as "no-sdma+no-gemm" gives the titles of its members. A name that is not in the table is its
+    own title.
+    """
+    titles = {row["name"]: row["title"] for row in _rows()}
+    if name in titles:
+        return str(titles[name])
+    return " and ".join(titles.get(member, member) for member in name.split("+"))
 
 
 def reason_without_effect(setting: Setting, versions: Versions) -> Optional[str]:

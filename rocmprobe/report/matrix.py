@@ -10,6 +10,7 @@ from typing import Optional
 from rocmprobe.judge.failures import counts, counts_sentence, reason, worst
 from rocmprobe.judge.findings.sweep import of_sweep, solver_class
 from rocmprobe.judge.findings.sweep import summary as sweep_summary
+from rocmprobe.knowledge.settings import title
 from rocmprobe.knowledge.solvers import solver_of
 from rocmprobe.model.results import DIRECTIONS, RUNGS, Outcome, Results
 from rocmprobe.model.states import State
@@ -87,7 +88,7 @@ def _matrix(
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
-    reasons = {setting.name: setting.reason for setting in results.settings}
+    reasons = {each.name: f"{title(each.name)}: {each.reason}" for each in results.settings}
     chosen = results.recommendation.configuration.setting if results.recommendation else None
     # Put the default and the recommended setting first, so that even a narrow screen shows both.
     order.update({name: place for place, name in ((-2, "default"), (-1, chosen)) if name in order})

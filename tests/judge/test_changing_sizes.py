@@ -54,7 +54,7 @@ def test_an_hour_of_work() -> None:
 def test_a_finding_names_the_setting_that_costs_the_least(new: float, severity: str) -> None:
     (finding,) = slow(run(measured("default", new), measured("find-fast", 0.2), measured("vendor-off", 0.1)))
     assert (finding.severity, finding.cause, finding.layer) == (severity, "cold-compile-slow", "miopen-find")
-    assert finding.title.endswith(f"{new:g} s with MIOpen's defaults, and 0.1 s with vendor-off")
+    assert finding.title.endswith(f"{new:g} s with MIOpen's defaults, and 0.1 s with PyTorch's own kernels")
 
 
 @every_row(("default", "other"), [(0.9, 0.1), (4.0, 2.5), (94.0, None)])
@@ -81,8 +81,8 @@ def test_the_recommendation_has_an_answer_of_its_own_where_it_differs() -> None:
         "new_size_seconds": 0.2,
     }  # fmt: skip
     assert found.sentence.endswith(
-        "For input sizes that keep changing, use the setting “find-fast”: a new size costs 0.2 s instead of "
-        "94 s."
+        "For input sizes that keep changing, use the setting “find mode FAST”: a new size costs 0.2 s "
+        "instead of 94 s."
     )
     (other,) = found.others.values()
     assert (other.setting, other.env["MIOPEN_FIND_MODE"]) == ("find-fast", "2")

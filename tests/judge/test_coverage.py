@@ -119,7 +119,8 @@ def test_what_was_not_asked_did_not_fail():
     # What holds is named where something else does not.
     told = nothing_safe({"*/training-step/*": "wrong", "find-*/convolution/*": STATUS})
     assert re.search(
-        r"worked under \d+ of \d+ tested setting\(s\) \(default, [\w, .+-]+\), but training step failed\.",
+        r"worked under \d+ of \d+ tested setting\(s\) \(the defaults, [\w, .+-]+\), "
+        r"but training step failed\.",
         told,
     )
     assert "convolution failed" not in told

@@ -93,14 +93,14 @@ class TestNativeConvolution:
         assert found.cause == "miopen-no-solver"
         assert "MIOpen fails on float32 convolution" in found.title
         assert "(9 of 9 settings)" in found.title
-        assert "correct (vendor-off, bypass" in found.title
+        assert "correct (PyTorch's own kernels, rocmprobe's bypass" in found.title
         assert any("miopenStatusUnknownError" in line for line in found.evidence)
 
     def test_some_native_settings_work(self):
         results = run({**natively("wrong"), "no-winograd/*": "pass"})
         found = finding(results, "native-convolution")
         assert (found.cause, found.layer) == ("wrong-results-solver", "miopen-exec")
-        assert "is correct with no-winograd" in found.title
+        assert "is correct with Winograd switched off" in found.title
 
         # A blocked setting does not count as failing.
         results = run({**DEAD, "find-fast/convolution/*": "blocked"})
@@ -168,7 +168,7 @@ class TestNativeConvolution:
 
     def test_what_cures_float16_is_named(self):
         results = run({f"*/convolution/{FP16}/*": "wrong", "no-winograd/*": "pass"})
-        assert "no-winograd" in finding(results, "native-float16").advice
+        assert "Winograd switched off" in finding(results, "native-float16").advice
 
 
 class TestLadder:

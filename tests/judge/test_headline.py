@@ -26,7 +26,7 @@ from rocmprobe.model.results import Configuration, Recommendation, Setting
         (
             synthetic.natively("wrong", "convolution/*fp16*"),
             "Change nothing for float32. For float16, switch MIOpen off.",
-            "For float16, use the setting “vendor-off”.",
+            "For float16, use the setting “PyTorch's own kernels”.",
         ),
         (
             {"*/convolution/*fp16*": "wrong"},

@@ -73,9 +73,9 @@ def test_drift_and_the_cost():
     # The cost says where noise leaves it open.
     dead = {**natively("error"), **blocked_by_convolution()}
     clear = {"bypass": (0.1, 0.1, 0.1), "bypass+vendor-off": (0.1, 0.1, 0.1)}
-    assert "0.10x of MIOpen off" in recommend(run(dead, seconds=clear)).cost
+    assert "0.10x of PyTorch's own kernels" in recommend(run(dead, seconds=clear)).cost
     noisy = dict.fromkeys(("vendor-off", "bypass", "bypass+vendor-off"), (0.5, 0.9, 1.5))
-    assert "same as the bypass (difference within noise)" in recommend(run(dead, seconds=noisy)).cost
+    assert "same as rocmprobe's bypass (difference within noise)" in recommend(run(dead, seconds=noisy)).cost
 
 
 @every_row("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])

@@ -78,7 +78,7 @@ class TestMemory:
     def test_it_is_told_and_decides_nothing(self):
         results = with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB)
         assert chosen(results) == "vendor-off"
-        assert "peak memory: 3.00x of the bypass" in recommend(results).cost
+        assert "peak memory: 3.00x of rocmprobe's bypass" in recommend(results).cost
         rows = self.peaks(results)
         assert (rows["bypass"], rows["bypass+vendor-off"], rows["cpu"]) == (100 * MIB, 100 * MIB, None)
 
@@ -180,9 +180,9 @@ class TestLevel:
 
         # It is told.
         found = recommend(measured(FEW, {"bypass": 1.3}, yardsticks=True))
-        assert "same as the bypass (difference within noise)" in found.cost
+        assert "same as rocmprobe's bypass (difference within noise)" in found.cost
         apart = recommend(measured(FEW, {"vendor-off": 2.0}, yardsticks=False))
-        assert "0.50x of MIOpen off" in apart.cost
+        assert "0.50x of PyTorch's own kernels" in apart.cost
         assert "level" not in apart.cost
 
 

@@ -146,7 +146,7 @@ class TestSpeed:
         override = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
         results = run({**natively("wrong", "convolution/*fp16*"), "bypass/convolution/*fp16*": "wrong"})
         found = recommend(results)
-        assert "For float16, use the setting “vendor-off”." in found.sentence
+        assert "For float16, use the setting “PyTorch's own kernels”." in found.sentence
         (other,) = found.others.values()
         assert (found.configuration.setting, list(found.others)) == ("default", ["float16"])
         assert (other.setting, other.env) == ("vendor-off", override)
@@ -158,7 +158,7 @@ class TestSpeed:
             assert recommend(results).others == {}
 
         # What the choice costs is told against other kinds.
-        assert "time: 0.33x of MIOpen off" in recommend(run(DEAD, seconds=SLOW)).cost
+        assert "time: 0.33x of PyTorch's own kernels" in recommend(run(DEAD, seconds=SLOW)).cost
 
 
 class TestDtypesAndPurposes:
@@ -289,8 +289,8 @@ class TestWrongByLayer:
         # A finding names the step.
         found = next(each for each in judge(self.results()).findings if each.id == "training-step")
         assert found.title == (
-            "A small network does not train correctly under batch-norm-pytorch, although each of its layers "
-            "passed alone"
+            "A small network does not train correctly under PyTorch's batch norm, although each of its "
+            "layers passed alone"
         )
         assert (found.severity, found.cause) == ("error", "wrong-results-unexplained")
         assert found.evidence == ("cuda:0/batch-norm-pytorch/training-step/float32: wrong",)
@@ -611,7 +611,7 @@ class TestProblemMatrix:
         (found,) = [each for each in judge(run(IN_MATRIX)).findings if each.id == "problem-matrix"]
         assert found.title == (
             "3 of 3 tests of the problem matrix fail in MIOpen (conv_transpose3d; fp32; fwd, bwd-data, "
-            "bwd-weights); the same tests pass with vendor-off, bypass"
+            "bwd-weights); the same tests pass with PyTorch's own kernels, rocmprobe's bypass"
         )
         assert found.layer == "miopen-exec"
         assert not [each for each in judge(run()).findings if each.id == "problem-matrix"]

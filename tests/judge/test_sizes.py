@@ -89,7 +89,9 @@ def test_the_own_environment_and_a_setting_that_works_are_named() -> None:
     outcomes = (outcome(44, "hang", "as-found"), outcome(44, "pass"))
     (found,) = sizes(Evidence(replace(made, outcomes=(*made.outcomes, *outcomes))))
     assert found.id == "convolution-sizes-as-found"
-    assert found.title == "Convolution in your own environment fails with 44 pixels; all work with default"
+    assert (
+        found.title == "Convolution in your own environment fails with 44 pixels; all work with the defaults"
+    )
 
 
 def test_if_small_images_fail_too_the_size_is_not_blamed() -> None:

@@ -41,13 +41,13 @@ def test_the_quickest_setting_that_is_right_is_named() -> None:
     results = run(first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7))
     (finding,) = slow(results)
     assert (finding.severity, finding.cause, finding.layer) == ("info", "cold-compile-slow", "miopen-find")
-    assert "40 s with MIOpen's defaults, and 3.0 s with find-fast" in finding.title
+    assert "40 s with MIOpen's defaults, and 3.0 s with find mode FAST" in finding.title
     assert "In a second process it took 0.8 s" in finding.advice
 
     # The quickest of several.
     others = [first_calls(name, each, 0.5) for name, each in (("no-igemm", 9.0), ("find-fast", 2.0))]
     (finding,) = slow(run(first_calls("default", 40.0, 0.8), *others))
-    assert "find-fast" in finding.title
+    assert "find mode FAST" in finding.title
 
     # A setting that is wrong is no way out.
     calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 import sample
 from rendering import Rendered
+from runs import rocmprobe
 
+EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
 PHONE = {"viewport": {"width": 390, "height": 844}}
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 
@@ -60,6 +63,21 @@ Visits = Callable[..., Any]
 
 def no_overflow(seen: Any) -> bool:
     return bool(seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_the_page_of_a_failing_card_has_at_most_1500_words(visit: Visits, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    done = rocmprobe("report", EXAMPLES / "rdna1-rocm52-conv-dead" / "results.json", "-o", page)
+    assert done.returncode == 0, done.stderr
+    seen = visit(Rendered(page, page, page), **DESKTOP)
+    assert len(seen.page.inner_text("body").split()) <= 1500
+
+
+def test_a_phone_shows_the_confidence_with_the_verdict(rdna1: Rendered, visit: Visits) -> None:
+    seen = visit(rdna1, **PHONE)
+    confidence = seen.page.get_by_text("Confidence: medium").first
+    assert confidence.is_visible()
+    assert confidence.bounding_box()["y"] < PHONE["viewport"]["height"]
 
 
 @pytest.mark.thorough

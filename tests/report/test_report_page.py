@@ -267,7 +267,7 @@ def test_what_failed_is_listed_by_reason_above(rdna1: Rendered) -> None:
         r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+) failed</span></li>', section
     )
     first = next(i for i, each in enumerate(sample.rdna1().outcomes) if each.rung == "conv")
-    conv = ("error in convolution: RuntimeError: miopenStatusUnknownError (default, gemm-only)", "30")
+    conv = ("error in convolution: RuntimeError: miopenStatusUnknownError (the defaults, only GEMM)", "30")
     assert (f"o{first}", *conv) in listed
     assert sum(int(amount) for *_, amount in listed) == 31
 

@@ -11,6 +11,7 @@ from rocmprobe.judge.blame import search_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.first_calls import MUCH_LESS
 from rocmprobe.judge.noise import time_of
+from rocmprobe.knowledge.settings import title as title_of
 from rocmprobe.model.results import Finding, Outcome
 
 #: If a call with a new input size takes more seconds than the first number, there is a finding. If it takes
@@ -95,13 +96,13 @@ def slow_new_sizes(run: Evidence) -> Iterator[Finding]:
     best, name = better[0], run.library
     title = (
         f"Each new input size costs {default.new:.3g} s with {name}'s defaults, and {best.new:.2g} s with "
-        f"{best.setting}"
+        f"{title_of(best.setting)}"
     )
     evidence = tuple(described(each) for each in (default, best))
     advice = (
-        f"If your input sizes keep changing, use {best.setting}. If your program uses only a few sizes, it "
-        "pays once per size: see the other recommendations. Fewer sizes help under any setting: pad to "
-        "multiples of 32 or more."
+        f"If your input sizes keep changing, use the setting “{title_of(best.setting)}”. If your program "
+        "uses only a few sizes, it pays once per size: see the other recommendations. Fewer "
+        "sizes help under any setting: pad to multiples of 32 or more."
     )
     severity = "warning" if default.new > VERY_SLOW_NEW_SIZE else "info"
     yield Finding("changing-sizes", severity, "cold-compile-slow", search_layer(run), title, evidence, advice)

@@ -10,6 +10,7 @@ from rocmprobe.judge.assessment import convolutions_pass
 from rocmprobe.judge.blame import search_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.noise import time_of
+from rocmprobe.knowledge.settings import title as title_of
 from rocmprobe.model.results import Finding, Outcome
 
 #: A first call that takes more seconds than this gives a finding. ResNet-50 has 23 different convolutions. At
@@ -108,12 +109,12 @@ def slow_first_calls(run: Evidence) -> Iterator[Finding]:
         name = run.library
         title = (
             f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
-            f"{best.cold.median:.1f} s with {best.setting}"
+            f"{best.cold.median:.1f} s with {title_of(best.setting)}"
         )
         evidence = tuple(_describe(each) for each in (default, best))
         advice = (
-            f"A network pays this once per shape. Try {best.setting}, and compare its speed after the first "
-            f"calls. {_kept(default)}"
+            f"A network pays this once per shape. Try the setting “{title_of(best.setting)}”, and compare "
+            f"its speed after the first calls. {_kept(default)}"
         )
         yield Finding(
             "slow-first-call", "info", "cold-compile-slow", search_layer(run), title, evidence, advice

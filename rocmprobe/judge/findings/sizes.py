@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rocmprobe.judge.assessment import AS_FOUND, case_key, failed, quoted
 from rocmprobe.judge.blame import failure
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.knowledge.settings import title as title_of
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import Finding, Outcome
 from rocmprobe.model.size_search import same_but_size, size_of
@@ -47,7 +48,7 @@ def sizes(run: Evidence) -> Iterator[Finding]:
         first = min(found, key=lambda each: (_gap(each), each.failing[0]))
         cases = {case_key(each) for each in failed(run.of(CHECK, setting))}
         cures = [
-            name
+            title_of(name)
             for name in run.under
             if name != setting and cases <= {case_key(each) for each in run.of(CHECK, name) if each.works}
         ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.blame import failure
 from rocmprobe.judge.evidence import Evidence
+from rocmprobe.knowledge.settings import title as title_of
 from rocmprobe.model.results import Finding
 from rocmprobe.text.plain_text import joined
 
@@ -30,7 +31,7 @@ def training_step(run: Evidence) -> Iterator[Finding]:
         # The ladder trains a network even if a layer that blocks the training step fails.
         blocked = {outcome.setting for outcome in every if outcome.state == "blocked"}
         broken = failed(outcome for outcome in every if outcome.setting not in blocked)
-        under = f"under {joined(list(dict.fromkeys(outcome.setting for outcome in broken)))}"
+        under = f"under {joined(list(dict.fromkeys(title_of(outcome.setting) for outcome in broken)))}"
     if broken:
         alone = [run.of(name, broken[0].setting) for name in _LAYERS]
         passed = all(outcomes and all(each.works for each in outcomes) for outcomes in alone)

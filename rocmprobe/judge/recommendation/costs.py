@@ -8,6 +8,7 @@ from typing import Optional
 from rocmprobe.judge.assessment import Assessment
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, too_noisy
+from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import Costs, SettingCost
 
 #: Maximum number of settings in the comparison of costs.
@@ -48,28 +49,28 @@ def cost_sentence(
     own = best.setting.name
     problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
     rivals = [
-        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {words}", words, name)
-        for words, name in _rivals(run, best, measured.seconds)
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {title(name)}", name)
+        for name in _rivals(run, best, measured.seconds)
     ]
-    times = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
-    level = [words for _, words, name in rivals if measured.level(own, name)]
+    times = [comparison for comparison, name in rivals if not measured.level(own, name)]
+    level = [title(name) for _, name in rivals if measured.level(own, name)]
     if level:
         times.append(f"same as {' and '.join(level)} (difference within noise)")
     time = f"time{problems}: {', '.join(times)}" if times else ""
-    noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
+    noise = max((measured.noise(own, name) for _, name in rivals), default=1.0)
     if noise > TOO_NOISY:
         time, times = too_noisy(noise), []
     if own not in measured.seconds:
         time = "speed was not measured"
     peak_ratios = [
-        f"{memory[own] / memory[name]:.2f}x of {words}" for words, name in _rivals(run, best, memory)
+        f"{memory[own] / memory[name]:.2f}x of {title(name)}" for name in _rivals(run, best, memory)
     ]
     peak = f"peak memory: {', '.join(peak_ratios)}" if peak_ratios else ""
     return "; ".join(filter(None, [time, peak, best.setting.cost]))
 
 
-def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (words, setting) for each verdict except "cpu" and the verdict of ``best``.
+def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[str]:
+    """Return a setting for each verdict except "cpu" and the verdict of ``best``.
 
     The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
     their time or memory.
@@ -79,7 +80,4 @@ def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list
         if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
-    if best.setting.name not in found:
-        return []
-    words = {"native": "the defaults", "vendor-off": f"{run.library} off", "bypass": "the bypass"}
-    return [(words.get(verdict, name), name) for verdict, name in least.items()]
+    return list(least.values()) if best.setting.name in found else []

@@ -28,6 +28,7 @@ from rocmprobe.judge.recommendation.untested import (
 )
 from rocmprobe.judge.recommendation.verdict import differing, other_dtypes, sentence
 from rocmprobe.judge.times import shapes_of
+from rocmprobe.knowledge.settings import title
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, Configuration, DeviceAnswer, Finding, Recommendation, Setting
@@ -98,7 +99,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         text += f" Failing with it: {joined(unnamed)}." if unnamed else ""
         if changing:
             best_size, own_size = changing
-            text += f" For {_IN_WORDS}, use the setting “{best_size.setting}”: a new size costs "
+            text += f" For {_IN_WORDS}, use the setting “{title(best_size.setting)}”: a new size costs "
             text += f"{best_size.new:.2g} s instead of {own_size.new:.3g} s."
         text += sentences(run.results, dtype_speeds(run.results, per))
         if build := other_build(run.machine, findings, verdict):

@@ -26,6 +26,7 @@ from rocmprobe.judge.recommendation.limits import BASICS, failing_basics
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
+from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import NATIVE, Configuration, Finding, Recommendation, Results, Setting
 from rocmprobe.text.plain_text import joined
 from rocmprobe.torch_flags import statement
@@ -306,7 +307,9 @@ def _held(ranked: list[Assessment], dtype: str) -> str:
     asked = f"{len(convolved)} tested setting(s)"
     if not holds:
         return f"{what} failed under all {asked}."
-    names = ", ".join(each.setting.name for each in holds[:_NAMED]) + (", ..." if holds[_NAMED:] else "")
+    names = ", ".join(title(each.setting.name) for each in holds[:_NAMED]) + (
+        ", ..." if holds[_NAMED:] else ""
+    )
     checks = dict.fromkeys(each.check for held in holds for each in failed((*held.against, *held.unproven)))
     others = joined([check.replace("-", " ") for check in checks])
     but = f", but {others} failed" if others else ""
@@ -384,7 +387,7 @@ def _described(run: Evidence, setting: Setting) -> str:
     if setting.derived and setting.env:
         return f"its faulty solvers switched off: {switches}"
     shown = switches and len(setting.env) <= _NAMED and not setting.channels_last
-    words = switches if shown else f"the setting “{setting.name}”"
+    words = switches if shown else f"the setting “{title(setting.name)}”"
     gone = of_setting(run.results, setting).unset
     return f"{words} and without your {joined(gone)}" if gone else words
 
@@ -395,13 +398,14 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
     for dtype, answer in differing(per, asked, purpose).items():
         if answer["verdict"] == "native-with-settings":
             switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
-            parts.append(f" For {dtype}, set {switches or answer['setting']}.")
+            change = f"set {switches}" if switches else f"use the setting “{title(answer['setting'])}”"
+            parts.append(f" For {dtype}, {change}.")
         elif answer["verdict"] == "none":
             parts.append(f" No configuration gives correct results in {dtype}.")
         elif answer["setting"] is None:
             parts.append(f" Too little was tested to recommend a configuration for {dtype}.")
         else:
-            parts.append(f" For {dtype}, use the setting “{answer['setting']}”.")
+            parts.append(f" For {dtype}, use the setting “{title(answer['setting'])}”.")
     return "".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import Costs, SettingCost
 from rocmprobe.report.page.bars import LONGEST, Bar
 
@@ -28,7 +29,7 @@ class CostChart:
 
 def cost_chart(found: Costs, simulated: bool) -> CostChart:
     where = ", on the CPU that simulates the GPU" if simulated else ""
-    caption = f"{found.dtype}: relative to {found.reference} (1.00x), shorter is better{where}."
+    caption = f"{found.dtype}: relative to {title(found.reference)} (1.00x), shorter is better{where}."
     longest_time = max([row.high or 0.0 for row in found.rows] or [1.0]) or 1.0
     longest_peak = max([row.memory or 0.0 for row in found.rows] or [1.0]) or 1.0
     rows = tuple(_row(row, found, longest_time, longest_peak) for row in found.rows)
@@ -43,4 +44,4 @@ def _row(row: SettingCost, found: Costs, longest_time: float, longest_peak: floa
         time = Bar(row.time * scale, f"{row.time:.2f}x", low, high)
     if row.memory is not None:
         memory = Bar(row.memory * LONGEST / longest_peak, f"{row.memory:.2f}x")
-    return ChartRow(row.setting, row.recommended, time, memory)
+    return ChartRow(title(row.setting), row.recommended, time, memory)
