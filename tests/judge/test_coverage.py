@@ -46,6 +46,19 @@ class TestNotCovered:
         without = left_out(run({"*/problem-matrix/*": "skipped"}))[0]
         assert without.startswith("larger sizes: tested up to batch 2, 32 channels, 28x28 pixels, 196 KiB ")
 
+        # How often the cases ran, and at level long the rates that this shows.
+        assert left_out(run())[1] == "rare failures: each case ran once"
+        often = {
+            "*/problem-matrix/*": {"numerics": {"calls": 20}},
+            "*/training-step/*": {"numerics": {"repetitions": 600}},
+        }
+        assert left_out(run(often))[1] == "rare failures: each case ran once, some 600 times"
+        assert left_out(options(run(often), level="long"))[1] == (
+            "rare failures: with 95 % probability, this run finds failure rates above 15 % in problem-matrix "
+            "(20 runs) and 0.5 % in training-step (600 runs), and each other case ran once"
+        )
+        assert left_out(options(run(), level="long"))[1] == "rare failures: each case ran once"
+
         # Dtypes.
         assert "convolution in bfloat16" in left_out(run())
         assert "convolution in float16 and bfloat16" in left_out(run({"*fp16*": "n/a"}))

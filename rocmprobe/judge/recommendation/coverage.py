@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from math import prod
 from typing import Optional
@@ -19,6 +20,7 @@ from rocmprobe.text.readable import bytes_, count
 BASICS_UNTESTED = "copies, kernels, matrix products and reductions"
 LEVELS_OF_CONFIDENCE = ("low", "medium", "high")
 
+_RULE_OF_THREE = 3
 _OWN_SIZES = "rocmprobe run --shapes model.json"
 _DTYPES = ("float32", "float16", "bfloat16")
 _DIRECTIONS = {
@@ -82,6 +84,7 @@ def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: 
     own = [each for each in convolved if best is None or each.setting == best.setting.name]
     return (
         *_larger_sizes([each for each in own if each.dtype == dtype], run),
+        *_rare_failures(run, best),
         *_lacking("convolution in", _DTYPES, {outcome.dtype for outcome in convolved}),
         *_directions(convolved, dtype, purpose),
         *_kinds(convolved),
@@ -121,6 +124,47 @@ def _larger_sizes(outcomes: list[Outcome], run: Evidence) -> Iterator[str]:
         f"larger sizes: tested up to batch {batch}, {channels} channels, "
         f"{'x'.join(map(str, pixels))} pixels, {bytes_(tensor)} per tensor{offer}"
     )
+
+
+def _rare_failures(run: Evidence, best: Optional[Assessment]) -> Iterator[str]:
+    """Yield how often each case ran under the recommended setting, at level long also the rates found so.
+
+    If no failure shows in n runs, the failure rate is below 3 / n with 95 % confidence (rule of three).
+    Source: Hanley and Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA 249, 1983.
+    """
+    runs: Counter[tuple[str, ...]] = Counter()
+    for each in run.on_device:
+        if best and each.works and each.setting == best.setting.name:
+            # The ladder repeats a case under another id.
+            runs[each.check, each.dtype, each.problem or "", each.direction or ""] += _runs(each)
+    fewest: dict[str, int] = {}
+    if run.results.options.get("level") == LEVELS[-1]:
+        for (check, *_), number in runs.items():
+            fewest[check] = min(number, fewest.get(check, number))
+    rates = {check: number for check, number in fewest.items() if number > _RULE_OF_THREE}
+    words = []
+    if rates:
+        found = (f"{100 * _RULE_OF_THREE / n:.2g} % in {check} ({n} runs)" for check, n in rates.items())
+        above = joined(tuple(found))
+        words.append(f"with 95 % probability, this run finds failure rates above {above}")
+    others = [number for (check, *_), number in runs.items() if check not in rates]
+    if others:
+        words.append(f"each {'other ' if rates else ''}case ran {_times(others)}")
+    if words:
+        yield f"rare failures: {', and '.join(words)}"
+
+
+def _runs(outcome: Outcome) -> int:
+    """Return how often the computation of ``outcome`` ran. The check soak counts steps."""
+    counts = [outcome.numerics.get(name) for name in ("repetitions", "calls", "steps")]
+    return prod(count for count in counts if type(count) is int)
+
+
+def _times(numbers: list[int]) -> str:
+    """Return the most frequent number in words, and the largest number if it is larger."""
+    usual, most = Counter(numbers).most_common(1)[0][0], max(numbers)
+    often = "once" if usual == 1 else f"{usual} times"
+    return f"{often}, some {most} times" if most > usual else often
 
 
 def _lacking(what: str, wanted: tuple[str, ...], found: set[str]) -> Iterator[str]:
