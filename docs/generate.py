@@ -87,10 +87,10 @@ def _made(part: re.Match[str]) -> str:
 
 def _settings() -> Iterator[str]:
     yield from markdown_table(
-        ("setting", "library", "set", "what it sets", "where it applies", "why", "cost"),
+        ("setting", "title", "library", "set", "what it sets", "where it applies", "why", "cost"),
         (
             (
-                *(row.name, row.libraries, row.chosen, "<br>".join(map(_code, row.sets))),
+                *(row.name, row.title, row.libraries, row.chosen, "<br>".join(map(_code, row.sets))),
                 *(row.where, row.why, row.cost),
             )
             for row in settings_table.rows()

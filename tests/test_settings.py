@@ -295,7 +295,7 @@ def test_the_list_shows_what_the_document_shows():
         console.print(TABLES["settings"]())
     shown = " ".join(captured.get().split())
     for row in settings_table.rows():
-        for part in (row.name, row.where, row.why, row.cost, *row.sets):
+        for part in (row.name, row.title, row.where, row.why, row.cost, *row.sets):
             assert part in shown
     for rung, names in settings_table.cure_rows():
         assert f"cures of the rung {rung}, smallest change first: {names}" in shown

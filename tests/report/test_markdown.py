@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from markdown_reading import faults, fences, headings, lists
 from tiers import examples
 
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import from_json
@@ -146,3 +147,10 @@ def test_without_a_recommendation_there_still_is_a_report() -> None:
     assert "No recommendation" in headings(document)[0]
     assert "Partial run" in document
     assert faults(document) == []
+
+
+def test_a_remedy_is_one_piece_of_code() -> None:
+    summary = summarize(judge(sample.rdna1()))
+    remedies = {found.remedy for found in summary.findings if "--" in found.remedy}
+    assert remedies
+    assert all(f"**Remedy:** `{command}`" in report(summary) for command in remedies)

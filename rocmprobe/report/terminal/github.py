@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rocmprobe.judge.summary import Summary
 from rocmprobe.model.changes import REGRESSION
 from rocmprobe.model.results import Finding
-from rocmprobe.report.escape import joined, words
-from rocmprobe.report.terminal.markdown import advice, against, counts, left_out, title, verdict
+from rocmprobe.report.escape import joined
+from rocmprobe.report.terminal.markdown import advice, against, counts, left_out, remedy, title, verdict
 from rocmprobe.text import readable as text
 
 #: Largest number of characters of a summary. GitHub allows 1 MiB for all programs of a step together.
@@ -36,7 +36,7 @@ def _blocks(summary: Summary) -> Iterator[str]:
 
 
 def _finding(found: Finding) -> str:
-    return f"- {title(found)}" + (f". Remedy: {words(found.remedy, 500)}" if found.remedy else "")
+    return f"- {title(found)}" + (f". Remedy: {remedy(found)}" if found.remedy else "")
 
 
 def workflow_commands(summary: Summary) -> list[str]:

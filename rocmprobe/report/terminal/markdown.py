@@ -98,9 +98,15 @@ def _finding(found: Finding) -> Iterator[str]:
         yield lines(found.evidence, _EVIDENCE_LINES)
     if found.advice:
         yield f"**What to do:** {words(found.advice, 1500)}"
-    for label, said in (("Remedy", found.remedy), ("To confirm the cause", found.confirm)):
-        if said:
-            yield f"**{label}:** {words(said, 1500)}"
+    if found.remedy:
+        yield f"**Remedy:** {remedy(found)}"
+    if found.confirm:
+        yield f"**To confirm the cause:** {words(found.confirm, 1500)}"
+
+
+def remedy(found: Finding) -> str:
+    """Return the remedy of a finding: a link, or a command as code."""
+    return words(found.remedy, 500) if found.remedy.startswith("https:") else code(found.remedy, 500)
 
 
 def left_out(amount: int, noun: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rocmprobe.knowledge.layers import OPTIONS
-from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
+from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches, title
 from rocmprobe.model.results import Setting
 from rocmprobe.torch_flags import statement
 
@@ -23,6 +23,7 @@ class Row:
     """A setting described in words."""
 
     name: str
+    title: str
     libraries: str
     chosen: str
     sets: tuple[str, ...]
@@ -36,6 +37,7 @@ def rows() -> list[Row]:
     return [
         Row(
             setting.name,
+            title(setting.name),
             ", ".join(LIBRARIES[name] for name in backends),
             chosen,
             _sets(setting),

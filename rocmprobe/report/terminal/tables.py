@@ -41,7 +41,7 @@ def _settings() -> Table:
         )
         table.add_row(
             Group(
-                Text(row.name, overflow="fold"),
+                Text(f"{row.name}: {row.title}", overflow="fold"),
                 Padding(Text("\n".join(details), overflow="fold"), (0, 0, 0, 2)),
             )
         )
