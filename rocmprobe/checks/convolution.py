@@ -2,6 +2,7 @@
 
 For random operands, the error of the result and of each element is limited. For integer operands, results
 must be exact. If transforms such as Winograd are allowed, these results are rounded to integers first.
+Further calls test large operands, misaligned operands, and operands with NaN and infinity.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from rocmprobe.checks.tools.computation import (
     integers,
     max_ratio,
     one_thread,
+    propagates,
     rms_range,
     rounding,
     unequal,
     uniform,
+    unlike,
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import call_of, layout, leave_poison, shapes
@@ -42,6 +45,7 @@ from rocmprobe.model.numerics import (
     exact_fill,
     float_limits,
     judge_float,
+    large_scale,
     miopen_rule,
 )
 from rocmprobe.model.problems import Problem, parse_problem
@@ -93,6 +97,39 @@ def exact_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
         density={"grad" if direction == "bwd-data" else "input": fill.density},
     )
     return _on_integers(problem, direction, guarantee, draw)
+
+
+def large_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
+    """Return the computation on random operands, with one operand multiplied by a power of two."""
+    tier = float_tier(problem, direction, guarantee)
+    scale = large_scale(problem.dtype, problem.terms(direction), guarantee)
+    scales = {"input": scale, "bias": scale} if direction == "fwd" else {"grad": scale}
+    return replace(tier, draw=partial(uniform, *tier.draw.args, scales=scales))
+
+
+def misaligned_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
+    """Return the computation on random operands that are not aligned to 16 bytes."""
+    return replace(float_tier(problem, direction, guarantee), misaligned=True)
+
+
+def non_finite_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
+    """Return the computation on random operands with a NaN and an infinity in the first sample."""
+    if direction == "bwd-weights":
+        # The other operand is multiplied by the zeros of the padding, and kernels can skip these products.
+        operand = "grad" if problem.transposed else "input"
+    else:
+        operand = "input" if direction == "fwd" else "grad"
+    return Computation(
+        partial(uniform, _drawn(problem, direction), non_finite=operand),
+        call_of(problem, direction),
+        (partial(unlike, per_sample=direction != "bwd-weights"),),
+        {"": {"unlike": 0}},
+        layout=layout(problem),
+    )
+
+
+#: Computations on special operands, keyed by the name of their verdict in ``Outcome.numerics``.
+_SPECIAL = {"large": large_tier, "misaligned": misaligned_tier, "non_finite_kept": non_finite_tier}
 
 
 def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
@@ -164,6 +201,9 @@ def script(outcome: Outcome) -> Computation:
     numerics = outcome.numerics
     guarantee = str(numerics.get("owed", SUMS))
     tier = float_tier(problem, direction, guarantee)
+    for name, special in _SPECIAL.items():
+        if numerics.get(name) is False:
+            return replace(special(problem, direction, guarantee), bounds={})
     plain = replace(tier, bounds={})
     if outcome.state != "wrong":
         return plain
@@ -214,6 +254,10 @@ def convolution(context: CheckContext) -> CheckResult:
             answer.state = "wrong"
             answer.message = f"{name}: shape {tuple(result[name].shape)} instead of {tuple(right.shape)}"
             return answer
+        if not _has_format(result[name], context.the_problem):
+            answer.state = "wrong"
+            answer.message = f"{name}: wrong memory format, strides {result[name].stride()}"
+            return answer
     with context.under_setting():
         repeatable = all(_same(result[name], again[name]) for name in expected)
     with one_thread():
@@ -223,7 +267,59 @@ def convolution(context: CheckContext) -> CheckResult:
         _float_tier(context, tier, measured, expected, sums, answer)
     answer.numerics.update(owed=guarantee_of(context), repeatable=repeatable)
     _exact_tier(context, tier, answer)
+    if answer.state == "pass":
+        _special_operands(context, operands, expected, sums, answer)
     return answer
+
+
+def _has_format(result: Tensor, problem: Problem) -> bool:
+    """Return True if the result is contiguous, or channels-last in a problem that is channels-last.
+
+    PyTorch returns either format for channels-last operands: with MIOpen, unless
+    PYTORCH_MIOPEN_SUGGEST_NHWC is set, results are contiguous.
+    """
+    import torch
+
+    nhwc = problem.channels_last and result.dim() == 4
+    return result.is_contiguous() or (nhwc and result.is_contiguous(memory_format=torch.channels_last))
+
+
+def _special_operands(
+    context: CheckContext, operands: Named, expected: Results, sums: Results, answer: CheckResult
+) -> None:
+    """Test large, misaligned and non-finite operands, and store the verdicts in ``answer``."""
+    problem, direction, guarantee = _problem(context), _direction(context), guarantee_of(context)
+    large = large_tier(problem, direction, guarantee)
+    scale = large.draw.keywords["scales"]["input" if direction == "fwd" else "grad"]
+    for name, tier, factor, words in (
+        ("large", large, scale, f"with operands times {scale:g}, "),
+        ("misaligned", misaligned_tier(problem, direction, guarantee), 1, "with misaligned operands, "),
+    ):
+        with one_thread():
+            factors = tier.draw.keywords.get("scales", {})
+            scaled = {operand: values * factors.get(operand, 1) for operand, values in operands.items()}
+            right, bounding = ({key: each * factor for key, each in of.items()} for of in (expected, sums))
+        placed = _placed(context, tier, scaled)
+        result, _ = context.steady_call(partial(tier.call, **placed))
+        _float_tier(context, tier, result, right, bounding, answer, words)
+        answer.numerics[name] = answer.state == "pass"
+        if answer.state != "pass":
+            return
+    tier = non_finite_tier(problem, direction, guarantee)
+    operands = tier.operands(context.dtype, context.seed())
+    placed = _placed(context, tier, operands)
+    result, _ = context.steady_call(lambda: tier.call(**placed))
+    # Only the first sample has the NaN and the infinity, so the other samples need no reference.
+    first = {name: each[:1] if name in ("input", "grad") else each for name, each in operands.items()}
+    for name, part in reference(context.the_problem, tier, first).items():
+        with one_thread():
+            right = part if part.shape == expected[name].shape else expected[name].clone()
+            right[: len(part)] = part
+            bad = ~propagates(result[name], right, **tier.measures[0].keywords)
+        if answer.state == "pass" and bool(bad.any()):
+            why = f"{int(bad.sum())} elements of {name} do not propagate NaN and infinity correctly"
+            _wrong(answer, why, name, result[name], right, bad)
+    answer.numerics["non_finite_kept"] = answer.state == "pass"
 
 
 def reference(problem: Problem, tier: Computation, operands: Named) -> Named:

@@ -164,6 +164,27 @@ def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
     return CancellingFill(_BASE, _LARGEST_FACTOR, _short(min(1.0, held**2 / terms), 4))
 
 
+#: Largest factor between an element of the input and an element that Winograd F(6x6, 3x3) computes from the
+#: input: the square of 1 + 21/4 + 21/4 + 1. Source: Lavin and Gray, 2016, arXiv:1509.09308, and the transform
+#: of Caffe2 and NNPACK with the points 0, 1, -1, 2, -2, 1/2, -1/2.
+_INPUT_GROWTH = 156.25
+#: Factor between uniform operands and large operands.
+_LARGE = 1024
+
+
+def large_scale(dtype: str, terms: int, guarantee: str = SUMS) -> float:
+    """Return a power of two, at most 1024, to multiply one uniform operand by.
+
+    Results do not overflow in ``dtype``. For ``TRANSFORMS``, transformed operands do not overflow either.
+    """
+    largest = table("limits")[dtype].get("largest", math.inf)
+    # A sum of uniform numbers, such as the gradient of the bias, is larger than a sum of their products.
+    room = largest / (_SPREAD * math.sqrt(terms / 3))
+    if guarantee == TRANSFORMS:
+        room = min(room, largest / _INPUT_GROWTH)
+    return 2.0 ** math.floor(math.log2(max(1.0, min(room, _LARGE))))
+
+
 @dataclass(frozen=True)
 class Errors:
     """Errors of a result with ``count`` elements, compared with the reference.

@@ -149,6 +149,15 @@ def tail(problem: Problem) -> Problem:
     )
 
 
+def batch_17(problem: Problem) -> Optional[Problem]:
+    """Return ``problem`` with more samples than a tile of 16, and a small image.
+
+    Return None if the smallest image is still too expensive.
+    """
+    smaller = reduced(replace(problem, batch=17))
+    return smaller if smaller.flops <= REDUCED_FLOPS else None
+
+
 def channels_last(problem: Problem) -> Optional[Problem]:
     """Return ``problem`` in NHWC, or None if the problem is not two-dimensional."""
     return replace(problem, channels_last=True) if problem.rank == 2 else None
@@ -165,6 +174,7 @@ VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
     "tail": tail,
     "channels-last": channels_last,
     "noncontiguous": noncontiguous,
+    "batch-17": batch_17,
 }
 
 

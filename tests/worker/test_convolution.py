@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from faulty_convolutions import changed
+from faulty_convolutions import changed, planted
 from tiers import OLD_TORCH
 
 from rocmprobe.backends import BACKENDS
+from rocmprobe.bypass import dispatch
 from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
+from rocmprobe.model.problem_matrix import entries
 from rocmprobe.model.problems import parse_problem
 
 torch = pytest.importorskip("torch")
@@ -108,3 +111,67 @@ def test_a_result_that_comes_and_goes_is_judged_each_time() -> None:
 
     answer = asked(SMALL, apply_setting=changed(second))
     assert (answer.state, answer.numerics["repeatable"]) == ("wrong", False)
+
+
+def kept_finite(output: Any) -> Any:
+    return torch.nan_to_num(output)
+
+
+def as_channels_last(output: Any) -> Any:
+    return output.contiguous(memory_format=torch.channels_last) if output.dim() == 4 else output
+
+
+def beyond_the_eighth_sample(output: Any) -> Any:
+    return torch.cat((output[:8], output[8:] * 2))
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(kept_finite, "propagate NaN"), (as_channels_last, "memory format")],
+)
+def test_faults_of_special_operands_are_found(fault: Any, message: str, exact: bool, direction: str) -> None:
+    answer = asked("conv2d-fp32-n2-c4-i6x6-k6-f3x3", direction, changed(fault), exact)
+    assert (answer.state, message in answer.message) == ("wrong", True), answer.message
+
+
+class OperandFault(dispatch.Interceptor):
+    """A fault that changes the input (in backward, the output's gradient) before the convolution."""
+
+    name = "operand fault"
+    rank = dispatch.RANK_FAULTS
+
+    def __init__(self, change: Any) -> None:
+        self._change = change
+
+    def convolution(self, call: Any, proceed: Any) -> Any:
+        return proceed(replace(call, input=self._change(call.input)))
+
+    def convolution_backward(self, call: Any, proceed: Any) -> Any:
+        return proceed(replace(call, grad_output=self._change(call.grad_output)))
+
+
+def clamped(operand: Any) -> Any:
+    return operand.clamp(-256, 256)
+
+
+def misread(operand: Any) -> Any:
+    return operand * 2 if operand.data_ptr() % 16 else operand
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "message"), [(clamped, "with operands times 1024"), (misread, "with misaligned operands")]
+)
+def test_faults_in_reading_operands_are_found(fault: Any, message: str, exact: bool, direction: str) -> None:
+    answer = asked(SMALL, direction, lambda: planted(OperandFault(fault)), exact)
+    assert (answer.state, message in answer.message) == ("wrong", True), answer.message
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd-data"])
+def test_samples_beyond_the_eighth_are_tested_at_level_quick(direction: str) -> None:
+    (problem,) = (entry.problem for entry in entries("quick") if entry.variant == "batch-17")
+    assert asked(problem.text, direction).state == "pass"
+    assert asked(problem.text, direction, changed(beyond_the_eighth_sample)).state == "wrong"

@@ -149,15 +149,16 @@ def bad_elements(
     of_bad = torch.where(bad, difference, torch.full_like(difference, -1))
     place = int((of_bad if bool(bad.any()) else difference).argmax())
     actually, right = float(actual.flatten()[place]), float(reference.flatten()[place])
-    worst: dict[str, Any] = {"index": index_of(place, tuple(reference.shape)), "reference": right}
+    expected = right if math.isfinite(right) else str(right)
+    worst: dict[str, Any] = {"index": index_of(place, tuple(reference.shape)), "reference": expected}
     description = f"worst element of {name}, {worst['index']}: {actually:.8g} instead of {right:.8g}"
     if math.isfinite(actually):
-        worst.update(
-            result=actually, ulps=abs(actually - right) / ulp(right, str(result.dtype).rpartition(".")[2])
-        )
-        description += f", {worst['ulps']:.3g} ulp"
+        worst["result"] = actually
     else:
         worst["result"] = str(actually)
+    if math.isfinite(actually - right):
+        worst.update(ulps=abs(actually - right) / ulp(right, str(result.dtype).rpartition(".")[2]))
+        description += f", {worst['ulps']:.3g} ulp"
     if not bool(bad.any()):
         # No element has too large an error, but the mean error of all elements is too large.
         return {"worst": worst}, [description]

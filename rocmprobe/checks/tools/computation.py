@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 UNIT = 1.0
 TINY = 1e-30
 
+_UNCHANGED: Mapping[str, float] = {}
+
 Shapes = Mapping[str, tuple[int, ...]]
 #: Tensors by name: operands or results.
 Named = dict[str, "Tensor"]
@@ -33,6 +35,7 @@ class Computation:
     - ``limits``: limits keyed by result ("" for every result), then by measure
     - ``reference``: computes the expected results in fp64 on the CPU. If None, ``call`` computes them.
     - ``layout``: changes the memory format of operands on the device
+    - ``misaligned``: if True, operands on the device begin one element after the start of their memory
     - ``bounds``: the three numbers that ``numerics.error_bound`` returns, keyed by result. ``rounding``
       computes the error bound of each element from them.
     """
@@ -44,6 +47,7 @@ class Computation:
     reference: Optional[Callable[..., Named]] = None
     layout: Optional[Callable[[Tensor], Tensor]] = None
     bounds: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    misaligned: bool = False
 
     def operands(self, dtype: torch.dtype, seed: int) -> Named:
         with one_thread():
@@ -52,7 +56,9 @@ class Computation:
     def placed(self, operands: Named, device: str, dtype: torch.dtype) -> Named:
         """Return the operands on the device, in the computation's memory format."""
         moved = {name: operand.to(device, dtype) for name, operand in operands.items()}
-        return {name: self.layout(operand) for name, operand in moved.items()} if self.layout else moved
+        for change in (self.layout, misaligned if self.misaligned else None):
+            moved = {name: change(operand) for name, operand in moved.items()} if change else moved
+        return moved
 
     def expected(self, operands: Named) -> Named:
         return (self.reference or self.call)(**operands)
@@ -99,14 +105,31 @@ def seed_of(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def uniform(shapes: Shapes, dtype: torch.dtype, seed: int, least: float = -1, width: float = 2) -> Named:
-    """Draw numbers between ``least`` and ``least + width``, rounded to ``dtype``, as fp64 on the CPU."""
+def uniform(
+    shapes: Shapes,
+    dtype: torch.dtype,
+    seed: int,
+    least: float = -1,
+    width: float = 2,
+    scales: Mapping[str, float] = _UNCHANGED,
+    non_finite: str = "",
+) -> Named:
+    """Draw numbers between ``least`` and ``least + width``, rounded to ``dtype``, as fp64 on the CPU.
+
+    ``scales`` maps names of operands to factors (powers of two). In the first sample of the operand
+    ``non_finite``, the first element is NaN, and the middle element of the last channel is infinite.
+    """
     import torch
 
     rng, drawn = torch.Generator().manual_seed(seed), {}
     for name, shape in shapes.items():
         drawn[name] = torch.rand(shape, generator=rng, dtype=torch.float64) * width + least
-    return {name: values.to(dtype).double() for name, values in drawn.items()}
+    rounded = {name: values.to(dtype).double() * scales.get(name, 1) for name, values in drawn.items()}
+    if non_finite:
+        sample = rounded[non_finite][0]
+        sample[-1].view(-1)[sample[-1].numel() // 2] = float("inf")
+        sample.view(-1)[0] = float("nan")
+    return rounded
 
 
 def small_integers(shapes: Shapes, dtype: torch.dtype, seed: int) -> Named:
@@ -186,6 +209,16 @@ def with_gaps(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() == 1 else torch.stack((tensor, tensor * float("nan")), -1)[..., 0]
 
 
+def misaligned(tensor: Tensor) -> Tensor:
+    """Return a copy with the same strides that begins one element after the start of its memory.
+
+    The copy is not aligned to 16 bytes, like many slices of a larger tensor.
+    """
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    memory = tensor.new_full((last + 2,), float("nan"))
+    return memory.as_strided(tensor.shape, tensor.stride(), 1).copy_(tensor)
+
+
 def leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_()
 
@@ -240,6 +273,24 @@ def differing(result: Tensor, reference: Tensor, nearest: bool = False) -> Tenso
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)
+
+
+def unlike(result: Tensor, reference: Tensor, per_sample: bool) -> int:
+    """Count the elements that ``propagates`` does not mark."""
+    return int((~propagates(result, reference, per_sample)).sum())
+
+
+def propagates(result: Tensor, reference: Tensor, per_sample: bool) -> Tensor:
+    """Return a mask of the elements that propagate NaN and infinity correctly.
+
+    An element must not be finite if the reference is NaN or infinite. Otherwise it can be NaN, because many
+    kernels multiply padding by zero. If ``per_sample``, all elements after the first sample must be finite.
+    """
+    finite = result.cpu().isfinite()
+    correct = ~finite | reference.isfinite()
+    if per_sample:
+        correct[1:] = finite[1:]
+    return correct
 
 
 def unequal(result: Tensor, reference: Tensor, nearest: bool = False) -> int:

@@ -130,8 +130,9 @@ def _constants(computation: Computation) -> dict[str, object]:
     return {
         "draw": _Code(draw.func.__name__),
         "shapes": draw.args[0],
-        "drawn": {"least": -1, "width": 2, **draw.keywords},
+        "drawn": {"least": -1, "width": 2, "scales": {}, "non_finite": "", **draw.keywords},
         "layout": layout.__name__ if layout else "",
+        "misaligned": computation.misaligned,
         "call": _function(call).__name__,
         "kind": _Code(options.pop("kind", "")),
         "options": options,
