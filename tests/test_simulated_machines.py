@@ -13,6 +13,7 @@ from pathlib import Path
 import mutations
 import pytest
 from runs import Run, all_machines, named_machine, run
+from unnamed import unnamed_failures
 
 from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import Results
@@ -212,6 +213,7 @@ class TestVerdicts:
         results = self.results(expected, runs)
         found = {each.id: (each.cause, each.layer) for each in results.findings}
         assert all(each.remedy for each in results.findings if each.severity == "error")
+        assert unnamed_failures(results) == []
         if expected.finding:
             assert found[expected.finding] == expected.found
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Optional
 
 from rocmprobe.checks import DIRECT
-from rocmprobe.judge.assessment import concerns_convolution, failed
+from rocmprobe.judge.assessment import case_key, concerns_convolution, failed
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.changes import (
     CHANGED,
@@ -63,15 +63,21 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     """Return the failures of cases that worked in the baseline.
 
     Without a baseline, return the failures that the table of known failures does not list. Failures without
-    PyTorch do not count, because they only explain failures in PyTorch.
+    PyTorch do not count, because they only explain failures in PyTorch. A cure that fails does not count if
+    the failure that it was tried for is known.
     """
     if results.changes:
         regressed = {change.id for change in results.changes.of(REGRESSION)}
         return tuple(outcome for outcome in results.outcomes if outcome.id in regressed)
+    cures = {setting.name for setting in results.settings if setting.cures or setting.members}
+    known = {case_key(outcome) for outcome in results.outcomes if outcome.state == "xfail"}
     return tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.state != "xfail" and concerns_convolution(outcome) and outcome.check not in DIRECT
+        if outcome.state != "xfail"
+        and concerns_convolution(outcome)
+        and outcome.check not in DIRECT
+        and not (outcome.setting in cures and case_key(outcome) in known)
     )
 
 

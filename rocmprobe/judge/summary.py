@@ -129,7 +129,10 @@ def _tone(results: Results, wording: Wording) -> str:
         return wording.tone
     if results.partial:
         return "unlearned"
-    return "slow" if wording.tone == "good" and found.limits else wording.tone
+    without = any(
+        answer["verdict"] == "none" for name, answer in found.per.items() if name.endswith(results.purpose)
+    )
+    return "slow" if wording.tone == "good" and (found.limits or without) else wording.tone
 
 
 def _word(results: Results, verdict: str, setting: Optional[Setting]) -> str:

@@ -6,6 +6,7 @@ from rows import every_row
 from synthetic import STATUS, run
 
 from rocmprobe.cli.run import _exit_code
+from rocmprobe.judge.changes import regressions
 from rocmprobe.judge.judgement import judge
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.exit_codes import FINDINGS, OK, WEDGED
@@ -31,3 +32,12 @@ def test_exit_codes_of_each_policy(results: Results, findings: int, regressions:
     assert _exit_code(results, "findings") == findings
     assert _exit_code(results, "regressions") == regressions
     assert _exit_code(results, "never") == (WEDGED if findings == WEDGED else OK)
+
+
+def test_a_failed_cure_of_a_known_failure_is_no_regression() -> None:
+    tried = {"default/convolution/*": "xfail", "no-winograd/convolution/*": "error"}
+    results = run(tried)
+    assert next(each for each in results.settings if each.name == "no-winograd").cures
+    assert not regressions(results)
+    assert regressions(run({**tried, "default/convolution/*": "pass"}))
+    assert regressions(run({**tried, "default/softmax/*": "error"}))

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from rows import every_row
 from synthetic import STATUS, assess, blocked_by_convolution, card, everywhere, natively, recommend, run
 from tiers import examples
+from unnamed import failures, unnamed_failures
 
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.knowledge.causes import causes, layers
-from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
@@ -164,20 +164,37 @@ def test_each_failure_under_the_recommended_setting_is_a_limit(results):
     found = judged.recommendation
     if found is None or found.configuration.setting is None:
         return
-    other = {
-        name.partition("/")[0]
-        for name, answer in found.per.items()
-        if answer["setting"] != found.configuration.setting
-    }
-    own = [
-        each
-        for each in map(observed, judged.outcomes)
-        if each.setting == found.configuration.setting and each.fails and each.dtype not in other
-    ]
-    assert bool(found.limits) >= bool(own)
-    assert all(limit in found.sentence for limit in found.limits)
-    if own and not judged.partial:
+    assert unnamed_failures(judged) == []
+    if failures(judged) and not judged.partial:
         assert summarize(judged).tone != "good"
+
+
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
+@given(any_results())
+def test_a_stored_judgement_changes_no_judgement(results):
+    stored = judge(BASES["healthy"])
+    planted = dataclasses.replace(results, recommendation=stored.recommendation, findings=stored.findings)
+    assert judge(planted) == judge(results)
+
+
+def test_a_float16_answer_names_what_its_setting_fails_at():
+    """A program in float16 computes in float32, too."""
+    changes = {**natively("wrong", "convolution/*fp16*"), "vendor-off/convolution-kinds/conv_t*": "wrong"}
+    judged = judge(run({**changes, "bypass*/convolution/*fp16*": "wrong"}))
+    sentence = judged.recommendation.sentence
+    assert sentence.endswith("own kernels”. Failing with it: transposed 2-d convolution.")
+    assert summarize(judged).tone == "slow"
+
+
+def test_layers_that_stay_in_the_library_are_limits_of_the_bypass():
+    failing = {**natively(STATUS), **blocked_by_convolution(), "default/lstm/float32": "wrong"}
+    judged = judge(run({**failing, "vendor-off/convolution/*": "wrong"}))
+    assert judged.recommendation.configuration.setting == "bypass"
+    assert any(limit.startswith("LSTM") for limit in judged.recommendation.limits)
+
+
+def test_a_dtype_without_a_setting_leaves_no_green():
+    assert summarize(judge(run({"*/convolution/*fp16*": "wrong"}))).tone == "slow"
 
 
 def test_a_failure_now_and_then_is_cured_only_by_as_many_repetitions():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, quoted
@@ -83,7 +84,10 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
     per: dict[str, Mapping[str, Any]] = {
         f"{dtype}/{each}": _answer(run, ranking, dtype) for (dtype, each), ranking in rankings.items()
     }
-    failing = limits(run, best, differing(per, asked, purpose)) if best else ()
+    elsewhere = differing(per, asked, purpose)
+    tested = {outcome.dtype for outcome in run.on_device}
+    failing = limits(run, best.setting, tested - elsewhere.keys()) if best else ()
+    failing_elsewhere = _limits_elsewhere(run, elsewhere)
     changing = quickest(run, asked[0], per[f"{asked[0]}/inference"]["setting"])
     if changing:
         setting = next(each for each in run.settings if each.name == changing[0].setting)
@@ -92,9 +96,9 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         text = not_judged(run, untested_settings(run, asked[0]))
     else:
         text = about_the_cpu(run) + sentence(
-            run, best, order, asked[0], findings, bool(changing or differing(per, asked, purpose))
+            run, best, order, asked[0], findings, bool(changing or elsewhere)
         )  # fmt: skip
-        text += other_dtypes(per, asked, purpose)
+        text += other_dtypes(elsewhere, failing_elsewhere)
         unnamed = [what for what in failing if what not in text]
         text += f" Failing with it: {joined(unnamed)}." if unnamed else ""
         if changing:
@@ -123,8 +127,20 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         # recommendation is based on only some of the cases.
         verify=verify_command(run.results) if best and not run.results.partial else "",
         others=_others(run, per, asked, purpose),
-        limits=failing,
+        limits=tuple(dict.fromkeys((*failing, *chain.from_iterable(failing_elsewhere.values())))),
     )
+
+
+def _limits_elsewhere(run: Evidence, answers: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return what fails under the settings of ``answers``, keyed by dtype.
+
+    A program in another dtype also computes in float32, so failures in float32 count, too.
+    """
+    return {
+        dtype: limits(run, setting, {dtype, "float32"})
+        for dtype, answer in answers.items()
+        for setting in filter(None, [run.results.setting(answer["setting"])])
+    }
 
 
 def ordered_dtypes(run: Evidence) -> tuple[str, ...]:

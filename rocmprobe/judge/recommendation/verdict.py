@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -110,7 +110,8 @@ def headline(results: Results) -> str:
     if found.limits:
         return _and(words, f"Failing: {joined(found.limits)}.", "See what fails.")
     if found.configuration.setting and BASICS_UNTESTED in found.not_covered:
-        return _and(words, "Nothing else was tested.")
+        alone = all(each.rung == "conv" for each in results.outcomes if each.learned)
+        return _and(words, f"{'Only convolution was' if alone else 'Matrix products were not'} tested.")
     return words
 
 
@@ -392,20 +393,24 @@ def _described(run: Evidence, setting: Setting) -> str:
     return f"{words} and without your {joined(gone)}" if gone else words
 
 
-def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
-    """Return a sentence for each dtype in ``asked`` that needs another setting than the first dtype."""
+def other_dtypes(answers: Mapping[str, Mapping[str, Any]], limits: Mapping[str, Collection[str]]) -> str:
+    """Return a sentence for each dtype in ``answers`` that needs another setting than the first dtype.
+
+    ``limits`` names what fails under these settings, keyed by dtype.
+    """
     parts = []
-    for dtype, answer in differing(per, asked, purpose).items():
+    for dtype, answer in answers.items():
+        failing = f" Failing with it: {joined(list(limits[dtype]))}." if limits.get(dtype) else ""
         if answer["verdict"] == "native-with-settings":
             switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
             change = f"set {switches}" if switches else f"use the setting “{title(answer['setting'])}”"
-            parts.append(f" For {dtype}, {change}.")
+            parts.append(f" For {dtype}, {change}.{failing}")
         elif answer["verdict"] == "none":
             parts.append(f" No configuration gives correct results in {dtype}.")
         elif answer["setting"] is None:
             parts.append(f" Too little was tested to recommend a configuration for {dtype}.")
         else:
-            parts.append(f" For {dtype}, use the setting “{title(answer['setting'])}”.")
+            parts.append(f" For {dtype}, use the setting “{title(answer['setting'])}”.{failing}")
     return "".join(parts)
 
 
