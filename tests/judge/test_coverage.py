@@ -32,30 +32,6 @@ def test_the_word_for_it(results, level):
     assert recommend(results).confidence_level == level
 
 
-@every_row(
-    ("repetitions", "level", "said"),
-    [
-        pytest.param(1, "long", "; each case ran once", id="once"),
-        pytest.param(20, "quick", "; each case ran 20 times", id="repeated"),
-        pytest.param(
-            100, "long",
-            "; each case ran 100 times: a failure rate above 0.03 is found with 95 % probability", id="long",
-        ),
-    ],
-)  # fmt: skip
-def test_how_often_a_case_ran(repetitions, level, said):
-    results = run({"*": {"state": "pass", "numerics": {"repetitions": repetitions}}})
-    assert recommend(options(results, level=level)).confidence.endswith(said)
-
-
-def test_a_rate_is_claimed_only_for_the_cases_that_ran_so_often():
-    results = run({"*/training-step/*": {"state": "pass", "numerics": {"repetitions": 20}}})
-    assert recommend(options(results, level="long")).confidence.endswith(
-        "; each case ran 1 to 20 times: a failure rate above 0.15 in a case that ran 20 times is found with "
-        "95 % probability"
-    )
-
-
 def left_out(results):
     return recommend(results).not_covered
 

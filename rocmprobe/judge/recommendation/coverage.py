@@ -8,7 +8,7 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import BELOW_CONVOLUTION, Assessment, case_key, representative
+from rocmprobe.judge.assessment import BELOW_CONVOLUTION, Assessment, representative
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
@@ -42,36 +42,7 @@ def confidence(run: Evidence, best: Optional[Assessment]) -> str:
         rest = f"; not reproducible: repeated convolutions differed, within the limits{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}
     over = count(len(problems), "problem")
-    rest = f"{_repetitions(run, best)}{rest}"
     return f"{counts_sentence(counts(best.counted))} under this configuration, over {over}{rest}"
-
-
-def _repetitions(run: Evidence, best: Assessment) -> str:
-    """Return how often each case ran that passed, and at level long the failure rate that this can show.
-
-    If n repetitions show no failure, the failure rate is below 3 / n with 95 % confidence. Source: Hanley and
-    Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA 249 (1983), 1743-1745.
-    """
-    times: Counter[tuple[Optional[str], ...]] = Counter()
-    for outcome in best.counted:
-        if outcome.works:
-            times[case_key(outcome)] += _runs(outcome)
-    if not times:
-        return ""
-    least, most = min(times.values()), max(times.values())
-    if most == 1:
-        return "; each case ran once"
-    words = f"; each case ran {most if least == most else f'{least} to {most}'} times"
-    if run.results.options.get("level") != LEVELS[-1] or most <= _RULE_OF_THREE:
-        return words
-    where = "" if least == most else f" in a case that ran {most} times"
-    return f"{words}: a failure rate above {_RULE_OF_THREE / most:.2g}{where} is found with 95 % probability"
-
-
-def _runs(outcome: Outcome) -> int:
-    """Return how often the case of ``outcome`` ran, or called its convolution, in this outcome."""
-    found = (outcome.numerics.get(name) for name in ("repetitions", "calls"))
-    return max((number for number in found if isinstance(number, int)), default=1)
 
 
 def counted(run: Evidence) -> str:
