@@ -159,6 +159,10 @@ class TestSpeed:
 
         # What the choice costs is told against other kinds.
         assert "time: 0.33x of PyTorch's own kernels" in recommend(run(DEAD, seconds=SLOW)).cost
+        # Where nothing has to be changed, other variables are no alternative.
+        healthy = run(seconds={"default": (0.1, 0.1, 0.1), "no-winograd": (0.2, 0.2, 0.2)})
+        assert answer(healthy) == ("native", "default")
+        assert "Winograd" not in recommend(healthy).cost
 
 
 class TestDtypesAndPurposes:

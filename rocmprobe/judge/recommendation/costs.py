@@ -72,12 +72,14 @@ def cost_sentence(
 def _rivals(run: Evidence, best: Assessment, found: Mapping[str, float]) -> list[str]:
     """Return a setting for each verdict except "cpu" and the verdict of ``best``.
 
-    The setting needs the least time or memory of all settings with this verdict. ``found`` maps settings to
-    their time or memory.
+    If nothing has to be changed, settings with other variables or flags are no rivals either. The setting
+    needs the least time or memory of all settings with this verdict. ``found`` maps settings to their time
+    or memory.
     """
+    others = ["native-with-settings"] if best.setting.unchanged else []
     least: dict[str, str] = {}
     for setting in run.settings:
-        if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
+        if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu", *others):
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
     return list(least.values()) if best.setting.name in found else []
