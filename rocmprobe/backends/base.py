@@ -40,7 +40,8 @@ class Backend(TestedLibrary, Protocol):
     def demands_exactness(self) -> bool:
         """Return True if results for integers must be exact.
 
-        Results can be inexact if the library can choose transforms (Winograd, FFT) or reduced precision.
+        Results can be inexact if the library can choose transforms (Winograd, FFT) or reduced precision. The
+        environment variables of the setting must be set.
         """
 
 

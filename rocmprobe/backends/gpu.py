@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
 from rocmprobe.backends.base import switched
 from rocmprobe.checks.tools.context import Meter
-from rocmprobe.knowledge import miopen_log
+from rocmprobe.knowledge import miopen_log, solvers
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
+
+#: Variables that disable MIOpen's inexact solvers, and the values with which MIOpen disables them.
+#: Source: MIOpen src/include/miopen/env.hpp.
+_TRANSFORMS = ("MIOPEN_DEBUG_CONV_WINOGRAD", "MIOPEN_DEBUG_CONV_FFT")
+_OFF = ("0", "no", "off", "false", "disable", "disabled")
 
 
 class Cudnn:
@@ -108,3 +114,10 @@ class Miopen(Cudnn):
 
     def is_fallback(self, implementation: str) -> bool:
         return miopen_log.family(implementation) == "naive"
+
+    def demands_exactness(self) -> bool:
+        # The variables of a composed setting and of the user count, so read the environment of this process.
+        forced = solvers.by_name().get(os.environ.get(solvers.FORCE, ""))
+        if forced is not None and forced.family not in ("Winograd", "FFT"):
+            return True
+        return all(os.environ.get(name, "").strip().lower() in _OFF for name in _TRANSFORMS)

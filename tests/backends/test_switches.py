@@ -11,6 +11,8 @@ from contextlib import suppress
 import pytest
 
 from rocmprobe.backends import Cudnn, Miopen, Onednn
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.knowledge.solvers import Solver, forced_setting, solvers
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
@@ -131,3 +133,34 @@ def test_synchronize_on_a_cpu_waits_for_nothing():
 
 def test_only_onednn_owes_exactness():
     assert [backend.demands_exactness() for backend in (Onednn(), Cudnn(), Miopen())] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("names", "exact"),
+    [
+        (("gemm-only",), True),
+        (("igemm-only",), True),
+        (("naive-only",), True),
+        (("find-normal", "gemm-only"), True),
+        (("no-gemm",), False),
+        (("no-winograd",), False),
+        (("winograd-only",), False),
+        (("no-winograd", "winograd-only"), True),
+    ],
+)
+def test_miopen_owes_exact_results_if_the_variables_disable_winograd_and_fft(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], exact: bool
+) -> None:
+    rows = {each.name: each for each in settings_for("miopen", "all")}
+    for name in names:
+        for variable, value in rows[name].env.items():
+            monkeypatch.setenv(variable, value)
+    assert Miopen().demands_exactness() is exact
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=lambda solver: solver.name)
+def test_miopen_owes_exact_results_if_the_only_solver_is_exact(
+    monkeypatch: pytest.MonkeyPatch, solver: Solver
+) -> None:
+    monkeypatch.setenv(*next(iter(forced_setting(solver).env.items())))
+    assert Miopen().demands_exactness() is (solver.family not in ("Winograd", "FFT"))
