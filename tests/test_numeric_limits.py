@@ -12,6 +12,7 @@ from rows import every_row
 from rocmprobe.checks.tools.compare import bad_elements, errors
 from rocmprobe.checks.tools.computation import differing, unequal, whole_numbers
 from rocmprobe.model.numerics import (
+    TRANSFORMS,
     Errors,
     cancelling_fill,
     error_bound,
@@ -135,6 +136,43 @@ def test_a_right_result_with_float32_accumulation_passes(dtype, terms, seed):
     # A limit near what right kernels reach would fail some device's honest order of summation.
     assert numbers["rms_range"] < numbers["rms_range_limit"] / 3
     assert numbers["max_ratio"] < numbers["max_ratio_limit"] / 3
+
+
+def winograd_in_float16(image, filters, points):
+    """Convolve tiles with 3x3 filters, with transformed operands in float16 and sums in float32.
+
+    The transforms follow from the points and infinity (Toom-Cook). The tile is as large as the image.
+    """
+    side = len(points) + 1
+
+    def powers(columns):
+        rows = [[point**power for power in range(columns)] for point in points]
+        return torch.tensor([*rows, [0] * (columns - 1) + [1]], dtype=torch.float64)
+
+    factors = [math.prod(one - other for other in points if other != one) for one in points]
+    scale = torch.tensor([*factors, 1.0], dtype=torch.float64)[:, None]
+    inverse, of_filter = powers(side - 2).T, powers(3) / scale
+    of_image = torch.linalg.inv(powers(side)).T * scale
+    filters = (of_filter @ filters @ of_filter.T).half().float()
+    image = (of_image @ image @ of_image.T).half().float()
+    products = torch.einsum("kcij,bcij->bkij", filters, image).double()
+    return (inverse @ products @ inverse.T).half()
+
+
+@every_row("channels", [3, 64, 512])
+@every_row("points", [(0, 1, -1), (0, 1, -1, 2, -2), (0, 1, -1, 2, -2, 0.5, -0.5)])
+def test_winograd_in_float16_passes_if_transforms_are_allowed(points, channels):
+    generator = torch.Generator().manual_seed(0)
+    side = len(points) + 1
+
+    def values(*shape):
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return drawn.half().double()
+
+    image, filters = values(32, channels, side, side), values(16, channels, 3, 3)
+    measured = errors(winograd_in_float16(image, filters, points), torch.nn.functional.conv2d(image, filters))
+    assert judge_float(measured, "float16", 9 * channels, TRANSFORMS)[0]
+    assert len(points) < 5 or not judge_float(measured, "float16", 9 * channels)[0]
 
 
 class TestExactTier:
