@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Optional
 
 from rocmprobe.backends.base import switched
@@ -32,11 +32,18 @@ class Onednn:
     def trace_variables(self) -> dict[str, str]:
         return {"ONEDNN_VERBOSE": "1"}
 
-    def vendor_library_off(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def vendor_library_off(self) -> Iterator[None]:
         import torch
 
+        # Without oneDNN, PyTorch gives batches of 16 and more to NNPACK, which uses Winograd and FFT. Disable
+        # NNPACK too, so that PyTorch's own kernels run. Source: use_nnpack in
+        # aten/src/ATen/native/Convolution.cpp. torch 1.13 has no switch for NNPACK.
+        nnpack: Any = getattr(torch.backends, "nnpack", None)
         # Do not use `mkldnn.flags`, because a call resets every flag that the call does not pass.
-        return switched([(torch.backends.mkldnn, "enabled", False)])
+        off = switched([(torch.backends.mkldnn, "enabled", False)])
+        with off, nnpack.flags(enabled=False) if nnpack else nullcontext():
+            yield
 
     def library_version(self) -> Optional[str]:
         """Return the version of oneDNN with which torch was built."""

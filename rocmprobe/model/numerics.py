@@ -60,8 +60,8 @@ def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: in
 
     ``guarantee`` is ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``SUMS`` and ``PARTS`` have the same limit.
     ``TRANSFORMS`` allows Winograd and FFT, so its limit is larger. In float16, these kernels also round
-    transformed operands, and the inverse transform enlarges these errors. ``parts`` is the number of partial sums
-    that the kernel rounds to ``dtype``.
+    transformed operands, and the inverse transform enlarges these errors. ``parts`` is the number of partial
+    sums that the kernel rounds to ``dtype``.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     transforms = table("limits")["transforms"] if guarantee == TRANSFORMS else {}
@@ -69,9 +69,8 @@ def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: in
     summation = growth * unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
     if parts > 1:
         summation += u_result * math.sqrt(parts)
-    return _short(
-        factors["result_rounding"] * transforms.get(dtype, 1) * u_result + factors["summation"] * summation, 2
-    )
+    rounding = transforms.get(dtype, 1) * u_result
+    return _short(factors["result_rounding"] * rounding + factors["summation"] * summation, 2)
 
 
 def _short(value: float, digits: int) -> float:
