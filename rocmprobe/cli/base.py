@@ -105,7 +105,7 @@ GROUPS = {
         "check": "Check in one line and 50 seconds that the configuration works.",
     },
     "Understand": {
-        "explain": "Say why a program failed, from its log or from a run.",
+        "explain": "Say why a program failed, from its log, or print what a run found.",
         "compare": "Show what changed between two runs, or many runs in one table.",
         "report": "Write the report of a run again, or the text of an issue.",
         "repro": "Print a torch script that repeats one case, for a bug report.",

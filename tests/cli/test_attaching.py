@@ -8,6 +8,7 @@ import pytest
 import sample
 from runs import SMALL, Run, cli, machine_file
 
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.issue.issue import issue_text
@@ -42,7 +43,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_texts_go_to_the_terminal_or_into_a_file(results: Path, tmp_path: Path) -> None:
-    read = read_results(results)
+    read = judge(read_results(results))
     done = cli("report", results, "--format", "issue")
     assert (done.returncode, done.stdout, done.stderr) == (0, issue_text(summarize(read)), "")
     target = tmp_path / "report.md"
