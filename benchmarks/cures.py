@@ -371,7 +371,10 @@ def main() -> None:
         *heading("Cures of drawn faults", command),
         *(
             f"{source}: {', '.join(f'{name} {each[name]}' for name in (*OUTCOMES, 'not run') if each[name])}."
-            for source, each in (("With the oracle", answered), ("With trials, at commits 0a436dfb and ae1bd898", counted))
+            for source, each in (
+                ("With the oracle", answered),
+                ("With trials, at commits 0a436dfb and ae1bd898", counted),
+            )
         ),
         "",
         *table(head, rows, texts=len(head)),
