@@ -243,14 +243,14 @@ def test_failures_of_the_bypass_are_for_no_tracker() -> None:
 
 
 def test_the_tracker_is_that_of_the_lowest_layer_that_failed() -> None:
-    assert "Tracker: https://github.com/ROCm/rocm-libraries/issues\n" in text_of(alone())
+    assert "Tracker: `https://github.com/ROCm/rocm-libraries/issues`\n" in text_of(alone())
     lower = {"gemm": "ROCm/rocm-libraries", "copy": "ROCm/rocm-systems", "elementwise": "pytorch/pytorch"}
     for rung, name in lower.items():
         results = sample.rdna1()
         failed = next(each for each in results.outcomes if (each.rung, each.setting) == ("conv", "default"))
         below = dataclasses.replace(failed, check=rung, rung=rung, problem=None, direction=None)
         block = text_of(dataclasses.replace(results, outcomes=(*results.outcomes, below)))
-        assert f"Tracker: https://github.com/{name}/issues\n" in block
+        assert f"Tracker: `https://github.com/{name}/issues`\n" in block
 
 
 def test_a_failure_of_a_cpu_says_nothing_about_miopen() -> None:

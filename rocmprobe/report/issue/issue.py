@@ -82,7 +82,7 @@ def _blocks(results: Results, failure: Failure, full: bool) -> Iterator[str]:
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was injected on purpose.**"
     yield _title(results, failure)
-    yield f"Tracker: {tracker(results, failure)}"
+    yield f"Tracker: `{tracker(results, failure)}`"
     yield "### Problem"
     note = words(str(results.options.get("note") or "").rstrip("."), 300)
     yield (f"Note on this run: {note}. " if note else "") + _sentence(failure)
