@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import runpy
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 from figures import heading, publish, table
+from oracle import suite_requests
 
 from rocmprobe import bypass
 from rocmprobe.bypass.algorithms import ALGORITHMS
@@ -30,7 +30,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 from rocmprobe.detect import detect
-from rocmprobe.engine.plan import Request, cases
+from rocmprobe.engine.plan import cases
 from rocmprobe.engine.targets import find_targets
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.options import RunOptions
@@ -40,16 +40,9 @@ from rocmprobe.simulate.injector import Injector
 from rocmprobe.worker.messages import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 
-SUITES = Path(__file__).parent.parent / "suites"
 #: States of a correct implementation.
 OK = ("pass", "n/a")
 CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
-
-
-def requests() -> Iterator[Request]:
-    """Yield the requests of the suites."""
-    for path in sorted(SUITES.glob("test_*.py")):
-        yield from runpy.run_path(str(path))["REQUESTS"]
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +64,7 @@ def asked(level: str) -> list[Case]:
     plain = tuple(each for name, each in settings().items() if " by " not in name)
     found = {
         case.id: case
-        for request in requests()
+        for request in suite_requests()
         for case in cases(request, target, plain, options)
         if not case.exclusive
     }

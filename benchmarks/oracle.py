@@ -18,6 +18,7 @@ import argparse
 import os
 import pickle
 import random
+import runpy
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -47,15 +48,13 @@ from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import Results, Setting, Trial
 from rocmprobe.report.write import judged
 from rocmprobe.simulate.gpu import SimulatedGpu
-from rocmprobe.simulate.machines import Fault, SimulatedMachine, torch_version
+from rocmprobe.simulate.machines import CTC_SINCE, Fault, SimulatedMachine, torch_version
 from rocmprobe.worker import main as worker
 from rocmprobe.worker.messages import Spec
 
 SUITES = Path(__file__).parent.parent / "suites"
 #: Checks that start processes, compile or read sensors. The oracle lets them pass.
 UNRECORDED = ("data-loader", "data-loader-spawn", "soak", "start-up")
-#: First version of torch whose CTC loss runs in MIOpen. No other call depends on the machine's torch.
-_CTC_SINCE = (2, 8)
 
 
 class Died(Exception):
@@ -179,7 +178,8 @@ class Recordings:
         self._new = 0
 
     def of(self, case: Case, setting: Setting, machine: SimulatedMachine) -> Any:
-        ctc = case.check == "ctc-loss" and (torch_version(machine.machine) or (99, 0)) >= _CTC_SINCE
+        # No other call depends on the machine's torch.
+        ctc = case.check == "ctc-loss" and (torch_version(machine.machine) or (99, 0)) >= CTC_SINCE
         way = (setting.vendor_library, setting.bypass, setting.pytorch_layers, setting.device, ctc)
         key = (case.check, case.dtype, case.problem, case.direction, *way)
         if key not in self._kept:
@@ -291,9 +291,7 @@ class MemoryJournal(RunJournal):
 def suite_requests() -> Iterator[Request]:
     """Yield the requests of all suites."""
     for path in sorted(SUITES.glob("test_*.py")):
-        scope: dict[str, Any] = {}
-        exec(compile(path.read_text("utf-8"), str(path), "exec"), scope)  # noqa: S102
-        yield from scope["REQUESTS"]
+        yield from runpy.run_path(str(path))["REQUESTS"]
 
 
 @contextmanager

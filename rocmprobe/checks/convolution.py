@@ -290,16 +290,19 @@ def _special_operands(
     """Test large, misaligned and non-finite operands, and store the verdicts in ``answer``."""
     problem, direction, guarantee = _problem(context), _direction(context), guarantee_of(context)
     large = large_tier(problem, direction, guarantee)
-    scale = large.draw.keywords["scales"]["input" if direction == "fwd" else "grad"]
-    for name, tier, factor, words in (
-        ("large", large, scale, f"with operands times {scale:g}, "),
-        ("misaligned", misaligned_tier(problem, direction, guarantee), 1, "with misaligned operands, "),
+    scales = large.draw.keywords["scales"]
+    scale = scales["input" if direction == "fwd" else "grad"]
+    with one_thread():
+        scaled = {operand: values * scales.get(operand, 1) for operand, values in operands.items()}
+        large_results, large_sums = (
+            {key: each * scale for key, each in of.items()} for of in (expected, sums)
+        )
+    misaligned = misaligned_tier(problem, direction, guarantee)
+    for name, tier, given, right, bounding, words in (
+        ("large", large, scaled, large_results, large_sums, f"with operands times {scale:g}, "),
+        ("misaligned", misaligned, operands, expected, sums, "with misaligned operands, "),
     ):
-        with one_thread():
-            factors = tier.draw.keywords.get("scales", {})
-            scaled = {operand: values * factors.get(operand, 1) for operand, values in operands.items()}
-            right, bounding = ({key: each * factor for key, each in of.items()} for of in (expected, sums))
-        placed = _placed(context, tier, scaled)
+        placed = _placed(context, tier, given)
         result, _ = context.steady_call(partial(tier.call, **placed))
         _float_tier(context, tier, result, right, bounding, answer, words)
         answer.numerics[name] = answer.state == "pass"

@@ -213,15 +213,17 @@ class Evidence:
 
         A failure that does not happen now and then is left to the other rules.
         """
-        return self._times(failure) == 1 or any(
-            each.works and each.repeats >= self._times(failure) and case_key(each) == case_key(failure)
+        times, key = self._times(failure), case_key(failure)
+        return times == 1 or any(
+            each.works and each.repeats >= times and case_key(each) == key
             for each in self.under[setting.name]
         )
 
     def _trains(self, failure: Outcome, setting: Setting) -> bool:
         """Return True if a test of training works under ``setting``: batch norm does, too."""
+        times = self._times(failure)
         return any(
-            each.check in TRAINING and each.works and each.repeats >= self._times(failure)
+            each.check in TRAINING and each.works and each.repeats >= times
             for each in self.under[setting.name]
         )
 

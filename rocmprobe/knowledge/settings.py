@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge import variables
@@ -202,15 +203,20 @@ def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 
 
+@cache
+def _titles() -> dict[str, str]:
+    return {row["name"]: row["title"] for row in _rows()}
+
+
 def title(name: str) -> str:
     """Return the title of the setting ``name`` in reports, e.g. "GEMM switched off" for "no-gemm".
 
     A name such as "no-sdma+no-gemm" gives the titles of its members. A name that is not in the table is its
     own title.
     """
-    titles = {row["name"]: row["title"] for row in _rows()}
+    titles = _titles()
     if name in titles:
-        return str(titles[name])
+        return titles[name]
     return " and ".join(titles.get(member, member) for member in name.split("+"))
 
 

@@ -23,7 +23,7 @@ from rocmprobe.simulate.kernels import (
     wrong_gradients,
     wrong_result,
 )
-from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
+from rocmprobe.simulate.machines import COMPILED, CTC_SINCE, LIBRARIES, Fault, SimulatedMachine, torch_version
 from rocmprobe.text.versions import Release
 
 _CPU = BACKENDS["onednn"]
@@ -181,8 +181,6 @@ _PRODUCTS = (
     "_slow_conv2d_backward",
 )  # fmt: skip
 _TRAINING = 5
-#: First version of torch that can run the CTC loss in MIOpen.
-_CTC_SINCE = (2, 8)
 
 
 def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
@@ -244,7 +242,7 @@ def _enters_miopen(name: str, args: Any, version: Release) -> bool:
         image, weight = dtypes[1:3] if "backward" in name else dtypes[:2]
         return image in (torch.float32, torch.float16) and weight == torch.float32
     if "ctc_loss" in name:
-        return version >= _CTC_SINCE and dtypes[0] == torch.float32
+        return version >= CTC_SINCE and dtypes[0] == torch.float32
     if name.startswith("mkldnn"):
         return False
     return name not in _TAKEN_APART or dtypes[0] in (torch.float32, torch.float16)

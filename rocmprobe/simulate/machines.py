@@ -343,6 +343,10 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
+#: First version of torch that can run the CTC loss in MIOpen.
+CTC_SINCE = (2, 8)
+
+
 def torch_version(machine: Machine) -> Optional[Release]:
     """Return the version of the machine's torch as (major, minor)."""
     return release(machine.value("torch.version"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from rocmprobe.checks import CONVOLUTIONS
@@ -17,9 +17,7 @@ _CHECKS = (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
 
 def bypass(run: Evidence) -> Iterator[Finding]:
     """Yield a finding if convolutions in the bypass fail."""
-    names = {setting.name for setting in run.settings if setting.bypass}
-    mine = (each for each in run.outcomes if each.setting in names and each.check in _CHECKS)
-    broken = failed(filter(concerns_convolution, mine))
+    broken = _failures(run, {setting.name for setting in run.settings if setting.bypass})
     if not broken:
         return
     title = f"The bypass fails in {count(len(broken), 'case')}"
@@ -40,14 +38,19 @@ def vendor_off(run: Evidence) -> Iterator[Finding]:
     names = {setting.name for setting in run.settings if setting.verdict == "vendor-off"}
     products = run.of("gemm")
     explained = {each.dtype for each in failed(products)}
-    mine = (each for each in run.outcomes if each.setting in names and each.check in _CHECKS)
-    broken = tuple(each for each in failed(filter(concerns_convolution, mine)) if each.dtype not in explained)
+    broken = tuple(each for each in _failures(run, names) if each.dtype not in explained)
     if not broken:
         return
     title = f"PyTorch's own convolution fails in {count(len(broken), 'case')} with {run.library} off"
     advice = f"Do not switch {run.library} off for convolution. "
     advice += _report(products, "PyTorch's own convolution uses", "PyTorch")
     yield failure(run, "vendor-off", "warning", title, broken, advice, rung_layer(run, "controls"))
+
+
+def _failures(run: Evidence, names: Collection[str]) -> tuple[Outcome, ...]:
+    """Return the failures of convolution under the settings ``names``."""
+    mine = (each for each in run.outcomes if each.setting in names and each.check in _CHECKS)
+    return failed(filter(concerns_convolution, mine))
 
 
 def _report(products: Iterable[Outcome], uses: str, program: str) -> str:

@@ -103,8 +103,9 @@ def headline(results: Results) -> str:
     found = results.recommendation
     if found is None:
         return WORDINGS[""].headline
-    words = _what_to_do(results, found)
-    if found.verdict in ("cpu", "none") and not other_build(results.machine, results.findings, found.verdict):
+    build = other_build(results.machine, results.findings, found.verdict)
+    words = "Install another PyTorch: rocmprobe install." if build else _what_to_do(results, found)
+    if found.verdict in ("cpu", "none") and not build:
         basics = failing_basics(results)
         return _and(words, f"On the GPU, {basics} fail.") if basics else words
     if found.limits:
@@ -131,8 +132,6 @@ def _what_to_do(results: Results, found: Recommendation) -> str:
     name, setting = library(results), results.setting(found.configuration.setting)
     if setting and setting.name == AS_FOUND:
         return "Convolution works here, but only with your environment and databases."
-    if other_build(results.machine, results.findings, found.verdict):
-        return "Install another PyTorch: rocmprobe install."
     if found.verdict == "gpu-not-tested" and without_torch(results):
         return "The GPU was not tested with PyTorch. Install a torch for it."
     to_set = found.configuration
@@ -342,12 +341,10 @@ def _fails(run: Evidence, as_it_comes: Assessment, best: Setting, dtype: str, na
     if "problem-matrix" in others:
         return f"Native {dtype} convolution works for common problems, but fails for others in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
+    if not words:
+        return ""
     fail = "fails" if len(others) == 1 else "fail"
-    return (
-        f"Native {dtype} convolution works, but {words} {fail}{'' if not_it else f' with {name}'}. "
-        if words
-        else ""
-    )
+    return f"Native {dtype} convolution works, but {words} {fail}{'' if not_it else f' with {name}'}. "
 
 
 def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
