@@ -62,11 +62,13 @@ def run(
             in_time = _read(process.pid, kept, time.monotonic() + seconds, kept_bytes)
         finally:
             dead = _end(process)
-    if in_time:
-        failure = _failure(process.returncode)
-    else:
-        failure = f"no answer in {seconds:g} s" + ("" if dead else ", and it cannot be killed")
+    failure = _failure(process.returncode) if in_time else no_answer(seconds, dead)
     return ProgramResult(failure, kept[out].decode("utf-8", "replace"), kept[err].decode("utf-8", "replace"))
+
+
+def no_answer(seconds: float, dead: bool) -> str:
+    """Return the failure of a program that ran longer than ``seconds``. ``dead`` says if it was killed."""
+    return f"no answer in {seconds:g} s" + ("" if dead else ", and it cannot be killed")
 
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

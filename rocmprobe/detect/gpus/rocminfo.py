@@ -81,7 +81,7 @@ def _run(path: str, environ: Mapping[str, str]) -> children.ProgramResult:
     )
     thread.start()
     thread.join(SECONDS + 2 * children.KILLED_AFTER)
-    return ended[0] if ended else children.ProgramResult("no answer, and it cannot be killed")
+    return ended[0] if ended else children.ProgramResult(children.no_answer(SECONDS, dead=False))
 
 
 def parse(text: str) -> tuple[Agent, ...]:
