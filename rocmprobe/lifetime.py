@@ -1,13 +1,11 @@
-"""Limits on the lifetime of this process.
-
-The Linux kernel enforces these limits even if the process hangs inside a library call.
-"""
+"""Lifetime of processes: limits for this process, which the Linux kernel enforces even in a library call."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import sys
 from typing import Optional
 
 #: Constant from prctl(2).
@@ -23,6 +21,19 @@ def die_with_parent(parent: Optional[int] = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def is_running(pid: int) -> bool:
+    """Return True if there is a process with this id. On Windows, always return False."""
+    if sys.platform == "win32" or pid <= 0:
+        return False  # On Windows, signal 0 is Ctrl-C, so os.kill would interrupt the process.
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def die_after(seconds: int) -> None:

@@ -485,7 +485,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
     try:
         with delayed_signals():
             ended = not interrupted and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-            _finish(config, ended)
+            _finish(session, ended)
             written = True
     except KeyboardInterrupt:
         if not written:
@@ -501,13 +501,15 @@ def _close(config: pytest.Config, at_once: bool) -> None:
             config.stash[_SESSION].close(at_once)
 
 
-def _finish(config: pytest.Config, ended: bool) -> None:
+def _finish(session: pytest.Session, ended: bool) -> None:
     """Write results and report. If ``ended``, add an end record to the journal first."""
-    journal = config.stash[_JOURNAL]
+    config, journal = session.config, session.config.stash[_JOURNAL]
     folder = journal.path.parent
     if getattr(config.option, "numprocesses", None):
         # xdist's workers wrote the outcomes.
         journal = RunJournal(folder)
+    if not journal.state.outcomes and (session.testsfailed or not journal.state.planned):
+        return  # The selection or a suite cannot be used, so there is nothing to report.
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
             journal.append(End(run.now()))

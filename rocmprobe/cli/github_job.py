@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocmprobe import output
 from rocmprobe.text.printing import print_stderr, say
 
 if TYPE_CHECKING:
@@ -64,5 +65,4 @@ def _append(path: Path, summary: str) -> None:
     taken = path.stat().st_size if path.exists() else 0
     if taken + len(content) > _STEP_BYTES:
         raise OSError(f"the file has {taken} bytes, and GitHub accepts {_STEP_BYTES} per step")
-    with path.open("ab") as file:
-        file.write(content)
+    output.append(path, content)

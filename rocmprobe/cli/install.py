@@ -12,6 +12,7 @@ from typing import Optional
 
 import click
 
+from rocmprobe import output
 from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.explain import given_facts, read_facts
 from rocmprobe.cli.github_job import no_commands
@@ -23,7 +24,6 @@ from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, Machine, NothingToTest
-from rocmprobe.model.results_file import write_atomically
 from rocmprobe.text.printing import say, say_json
 
 _WIDTH = 100
@@ -43,6 +43,7 @@ _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in -
     metavar="FILE",
     help="Write the constraints file of the first stack, or of --stack.",
 )
+@click.option("--force", is_flag=True, help="Replace a link, or a file that rocmprobe did not write.")
 @click.option("--json", "as_json", is_flag=True, help="Stacks and commands as JSON (docs/installing.md).")
 @click.option(
     "--facts",
@@ -62,6 +63,7 @@ _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in -
 def install_command(
     stack: Optional[str],
     constraints: Optional[Path],
+    force: bool,
     as_json: bool,
     facts: Optional[Path],
     given: tuple[str, ...],
@@ -89,7 +91,7 @@ def install_command(
             raise BadInput(
                 f"--constraints: no stack is known to work on {machine_properties.gfx}; leave this option out"
             )
-        write_constraints(ranked[0], machine_properties, constraints)
+        write_constraints(ranked[0], machine_properties, constraints, force)
     if as_json:
         say_json(data(machine_properties, ranked, constraints))
     else:
@@ -162,7 +164,7 @@ def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
     return wanted
 
 
-def write_constraints(option: Option, place: Place, file: Path) -> None:
+def write_constraints(option: Option, place: Place, file: Path, force: bool) -> None:
     """Write a pip constraints file for an installation option.
 
     Raise BadInput if the versions are unknown before the installation, or if the file cannot be written.
@@ -175,7 +177,8 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
             "environment"
         )
     try:
-        write_atomically("".join(f"{line}\n" for line in lines).encode(), file)
+        header = f"# rocmprobe install: constraints of {option.stack.name}"
+        output.write(file, "".join(f"{line}\n" for line in (header, *lines)).encode(), force)
     except OSError as error:
         raise BadInput(f"--constraints: {file}: {error.strerror}; name another file") from error
 

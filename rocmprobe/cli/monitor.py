@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import signal
 import threading
 import time
@@ -18,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rocmprobe import output
 from rocmprobe.cli.base import describe_holder, exit_code_command, needs_linux
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
@@ -171,31 +173,29 @@ def _ticks(interval: float, times: Optional[int]) -> Iterator[int]:
 
 
 def _begin(path: Path) -> None:
-    header = ",".join(_HEADER)
+    header = ",".join(_HEADER).encode()
     try:
-        with path.open("a+", encoding="utf-8", newline="") as stream:
-            stream.seek(0)
-            first = stream.readline(1000)
-            if not first:
-                stream.write(f"{header}\n")
-            elif first.strip() != header:
+        output.append(path, b"")
+        if path.is_file():
+            with path.open("rb") as stream:
+                first = stream.readline(1000)
+            if first and first.strip() != header:
                 raise BadInput(f"{path}: is not a file of `rocmprobe monitor`; name another")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not a file of `rocmprobe monitor`; name another") from error
+            output.append(path, b"" if first else header + b"\n")
     except OSError as error:
         raise BadInput(f"{path}: cannot be written ({error.strerror}); name another") from error
 
 
 def _append(path: Path, watched: Sequence[Watched]) -> None:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for gpu in watched:
+        reading = {} if gpu.silent else gpu.reading
+        values = [_plain(reading.get(name)) for name in QUANTITIES]
+        writer.writerow([now, gpu.device.address, gpu.device.name, *values, "; ".join(gpu.alarms)])
     try:
-        with path.open("a", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            for gpu in watched:
-                reading = {} if gpu.silent else gpu.reading
-                values = [_plain(reading.get(name)) for name in QUANTITIES]
-                row = [now, gpu.device.address, gpu.device.name, *values, "; ".join(gpu.alarms)]
-                writer.writerow(row)
+        output.append(path, text.getvalue().encode())
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(path)) from error
 

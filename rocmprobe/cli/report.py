@@ -8,10 +8,10 @@ from typing import Optional
 
 import click
 
+from rocmprobe import output
 from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput
-from rocmprobe.model.results_file import write_atomically
 from rocmprobe.text.printing import say
 
 
@@ -26,10 +26,11 @@ from rocmprobe.text.printing import say
     is_flag=True,
     help="With --format issue: also all failing cases, and the environment in full.",
 )
-@click.option("-o", "output", type=click.Path(path_type=Path),
+@click.option("-o", "path", type=click.Path(path_type=Path),
               help="Output file (default: next to the results; md and issue: the terminal).")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a link, or a file that rocmprobe did not write.")
 @exit_code_command
-def report_command(results: Path, form: str, full: bool, output: Optional[Path]) -> int:
+def report_command(results: Path, form: str, full: bool, path: Optional[Path], force: bool) -> int:
     """Write the report of a run again, or the text of an issue.
 
     RESULTS is the folder of a run, or its results.json. For an interrupted run, give the folder. The issue
@@ -48,14 +49,13 @@ def report_command(results: Path, form: str, full: bool, output: Optional[Path])
     try:
         if form in write.TEXTS:
             text = write.as_text(results, form, full)
-            if output is None:
+            if path is None:
                 with no_commands(os.environ):
                     say(text, end="")
                 return OK
-            path = output
-            write_atomically(text.encode(), path)
+            output.write(path, text.encode(), force)
         else:
-            path = write.write_document(results, form, output)
+            path = write.write_document(results, form, path, force)
     except OSError as error:
         if error.filename is None:  # Writing to standard output failed.
             raise

@@ -174,6 +174,7 @@ def run_command(
         raise NothingToTest(why)
     from rocmprobe.cli.verify import refuse, verification_options
     from rocmprobe.engine import run
+    from rocmprobe.engine.journal import RunJournal
     from rocmprobe.knowledge.layers import chosen_setting
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
@@ -203,10 +204,16 @@ def run_command(
         if expected:
             requested = verification_options(requested, expected)
         verified = chosen_setting(expected, expected.recommended, "--verify") if expected else None
+        existed = bool(out and out.exists())
         folder = run.begin(requested, out, verified, baseline).resolve()
     if suite:
         pytest_args += (str(suite),)
-    return _run_one(folder, workers, pytest_args, fail_on, expected, display)
+    try:
+        return _run_one(folder, workers, pytest_args, fail_on, expected, display)
+    except BadInput:
+        if resume is None and not RunJournal(folder).state.outcomes:
+            run.discard(folder, existed)
+        raise
 
 
 def _run_one(

@@ -15,9 +15,10 @@ _PROGRAM = {"allow_interspersed_args": False}
 
 @click.command("shapes", context_settings=_PROGRAM)
 @click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="FILE")
+@click.option("--force", is_flag=True, help="Replace a link, or a file that rocmprobe did not write.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @exit_code_command
-def shapes_command(output: Path, command: tuple[str, ...]) -> int:
+def shapes_command(output: Path, force: bool, command: tuple[str, ...]) -> int:
     """Record the convolutions that your program runs.
 
     Each distinct problem is recorded once, from all processes of the program
@@ -33,8 +34,11 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
     from rocmprobe.exec.recording import record
 
     try:
-        code, found = record(command, output)
+        code, found = record(command, output, force)
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(output)) from error
-    print_stderr(f"{found or 'no'} problem(s) in {output}")
+    if found is None:
+        print_stderr(f"the program failed, so {output} is unchanged; --force replaces the file")
+    else:
+        print_stderr(f"{found or 'no'} problem(s) in {output}")
     return code

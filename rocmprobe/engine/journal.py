@@ -289,7 +289,7 @@ class Journal(BaseJournal):
         return record
 
     def _write(self, line: bytes) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             size = os.fstat(descriptor).st_size
             # Start a new line if another process was killed in the middle of a line.

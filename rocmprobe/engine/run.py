@@ -12,7 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe import __version__
+from rocmprobe import __version__, output
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.journal import (
@@ -30,6 +30,7 @@ from rocmprobe.engine.journal import (
 from rocmprobe.engine.lease import folder as lease_folder
 from rocmprobe.engine.lease import lock
 from rocmprobe.engine.outcome import without_trial
+from rocmprobe.engine.sampling import NAME as SAMPLES
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.knowledge.settings import named, search_flags, settings_for, with_cures
@@ -53,6 +54,8 @@ from rocmprobe.process.signals import delayed_signals
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
 
+#: Files that a run writes into its folder later than its journal.
+_FILES = ("report.html", "results.json", "junit.xml", SAMPLES)
 #: Name of the symbolic link to the newest run.
 _LATEST = "latest"
 
@@ -85,18 +88,24 @@ def begin(
     if simulation is None:
         lease_folder()  # Fail here if it cannot be used, not in each case.
     started = now()
-    folder = out or _new_folder(started, _label(targets))
+    folder = out or Path("reports")
+    existed, begun = bool(out and out.exists()), False
     try:
         # Delay signals, because an interrupt could leave a journal without its first record. No other run
         # could start in such a folder.
         with delayed_signals():
+            folder = out or _new_folder(started, _label(targets))
             folder.mkdir(parents=True, exist_ok=True)
+            for path in (folder / name for name in _FILES):
+                if why := output.foreign(path):
+                    raise BadInput(f"{path}: {why}; name another folder with --out")
             try:
                 (folder / NAME).touch(exist_ok=False)
             except FileExistsError as error:
                 raise BadInput(
                     f"{folder}: already has a run; name another folder, or continue this run with --resume"
                 ) from error
+            begun = True
             _lock_until_exit(folder / NAME)
             journal = Journal(folder, options.redact)
             journal.append(
@@ -116,13 +125,33 @@ def begin(
                 journal.append(Against(against))
     except CannotWrite as error:
         # A journal with an incomplete first record would look like a run.
-        (folder / NAME).unlink()
+        discard(folder, existed)
         raise _unwritable(folder, error, "name another with --out") from error
     except OSError as error:
         raise _unwritable(folder, error, "name another with --out") from error
+    except KeyboardInterrupt:
+        if begun:
+            discard(folder, existed)
+        raise
     if out is None:
         _link(folder, _LATEST)
     return folder
+
+
+def discard(folder: Path, keep: bool) -> None:
+    """Remove a run that tested nothing, and its folder unless ``keep``."""
+    with contextlib.suppress(OSError):
+        for name in (NAME, SAMPLES):
+            (folder / name).unlink(missing_ok=True)
+        if not keep:
+            folder.rmdir()
+        latest = folder.with_name(_LATEST)
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink()
+            others = [path.parent for path in folder.parent.glob(f"*/{NAME}")]
+            others = [path for path in others if not path.is_symlink()]
+            if others:
+                _link(max(others), _LATEST)
 
 
 def _settings(
@@ -172,7 +201,7 @@ def resume(folder: Path, retry_aborted: bool) -> None:
 
 def _lock_until_exit(path: Path) -> bool:
     """Lock a file until this process ends. Return False if another process has locked the file."""
-    return lock(os.open(path, os.O_RDWR))
+    return lock(os.open(path, os.O_RDWR | os.O_NOFOLLOW))
 
 
 def _settle(journal: RunJournal, retry_aborted: bool) -> None:
@@ -324,9 +353,11 @@ def is_complete(results: Results) -> bool:
 
 
 def _link(folder: Path, name: str) -> None:
-    temporary = folder.with_name(f".{name}-{os.getpid()}")
+    temporary, link = folder.with_name(f".{name}-{os.getpid()}"), folder.with_name(name)
+    if link.exists() and not link.is_symlink():
+        return
     # The link is only a convenience. The run must work on a file system without links, too.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.name)
-        temporary.replace(folder.with_name(name))
+        temporary.replace(link)

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe import output
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.telemetry import DeviceTelemetry, Limit, summary
@@ -44,8 +45,7 @@ class Sampler:
         with contextlib.suppress(OSError):
             if self._path.exists():
                 # The run is resumed, and the last line of the file can be incomplete.
-                with self._path.open("a") as stream:
-                    stream.write("\n")
+                output.append(self._path, b"\n")
         # Search for devices in a thread, because the search reads files that can block, too.
         self._begin(self._watch)
 
@@ -89,8 +89,7 @@ class Sampler:
         clean = redacted(record) if self._redact and "at" not in record else record
         with self._lock:
             if not self._over.is_set():
-                with self._path.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(clean, separators=(",", ":")) + "\n")
+                output.append(self._path, (json.dumps(clean, separators=(",", ":")) + "\n").encode())
 
 
 def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:

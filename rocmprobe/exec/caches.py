@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe import user_cache
+from rocmprobe import output, user_cache
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.knowledge.environment import OWN_FOLDERS
 from rocmprobe.model.facts import FactName
@@ -40,7 +40,7 @@ class Caches:
     def make(self) -> None:
         """Create all folders. Raises OSError if this fails."""
         for path in (self.folder, *map(Path, self.variables.values())):
-            path.mkdir(parents=True, exist_ok=True)
+            output.make_folder(path)
 
 
 def caches_of(

@@ -25,20 +25,24 @@ _OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
 _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
-def record(command: Sequence[str], output: Path) -> tuple[int, int]:
-    """Run ``command``, and write its convolutions to the file ``output``.
+def record(command: Sequence[str], path: Path, force: bool) -> tuple[int, Optional[int]]:
+    """Run ``command``, and write its convolutions to the file ``path``.
 
-    Return (exit code as in a shell, number of problems). Raises BadInput, before the program starts, if the
-    program does not exist or the file cannot be written. Raises OSError if writing fails later.
+    Return (exit code as in a shell, number of problems). If the program fails, it does not replace an earlier
+    recording unless ``force``, and the number is None. Raise BadInput, before the program starts, if the
+    program does not exist or the file cannot be written (``output.write``). Raise OSError if writing fails
+    later.
     """
     program = launch.find_program(command, os.environ)
-    target = shapes.writable(output)
+    shapes.check_writable(path, force)
     folder = Path(tempfile.mkdtemp(prefix="rocmprobe-shapes-"))
     try:
         environ = launch.with_configuration({**os.environ, launch.RECORD: str(folder), **launch.NO_PACKING})
         code = _run(program, command, environ)
         found = merged(folder)
-        shapes.write(target, {"command": redacted(list(command)), **found})
+        if code and not force and path.is_file() and path.stat().st_size:
+            return code, None
+        shapes.write(path, {"command": redacted(list(command)), **found}, force)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return code, len(found["problems"])

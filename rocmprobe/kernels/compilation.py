@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe import user_cache
+from rocmprobe import output, user_cache
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes.calls import CallFailed, NotAvailable
 from rocmprobe.runtimes.rtc import CompileFailed, Rtc
@@ -83,7 +82,8 @@ def compile_cached(rtc: Rtc, compiler: str, target: str, source: str, folder: Op
     seconds = time.perf_counter() - started
     if path is not None:
         with suppress(OSError):
-            _write(path, code)
+            output.make_folder(path.parent)
+            output.write(path, _MAGIC + _checksum(code) + code, force=True)
     return Compiled(code, log, False, seconds)
 
 
@@ -95,6 +95,9 @@ def _name(source: str, target: str, compiler: str, given: tuple[str, ...]) -> st
 def _read(path: Path) -> Optional[bytes]:
     try:
         with path.open("rb") as stream:
+            # Another user's code would run with the rights of this user.
+            if not output.is_trusted(os.fstat(stream.fileno())):
+                return None
             content = stream.read(_LARGEST)
     except OSError:
         return None
@@ -102,19 +105,6 @@ def _read(path: Path) -> Optional[bytes]:
     if not content.startswith(_MAGIC) or content[len(_MAGIC) : start] != _checksum(content[start:]):
         return None
     return content[start:]
-
-
-def _write(path: Path, code: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(_MAGIC + _checksum(code) + code)
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
 
 
 def _checksum(code: bytes) -> bytes:

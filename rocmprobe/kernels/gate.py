@@ -19,6 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe import output
+from rocmprobe.lifetime import is_running
+
 VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
 _VERSION = 1
 #: Seconds for the whole self-test, including compilation.
@@ -73,7 +76,7 @@ def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
             return KernelVerdict("untried")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return KernelVerdict("untried")
-    if verdict.state == "began" and not _runs(verdict.process):
+    if verdict.state == "began" and not is_running(verdict.process):
         return KernelVerdict(
             "failed", reason="the self-test did not finish: it was stopped, or it froze the machine"
         )
@@ -85,19 +88,11 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
     if folder is None:
         return
     path = _path(folder, identity)
-    part = path.with_suffix(f".{os.getpid()}")
     record = {"version": _VERSION, "identity": dict(identity), "verdict": asdict(verdict)}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as stream:
-            json.dump(record, stream)
-            stream.flush()
-            # The file must reach the disk, because the machine may freeze during the self-test.
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
+    with suppress(OSError):
+        output.make_folder(folder)
+        # The file must reach the disk, because the machine may freeze during the self-test.
+        output.write(path, json.dumps(record).encode(), force=True)
 
 
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> KernelVerdict:
@@ -149,19 +144,6 @@ def to_line(verdict: KernelVerdict) -> str:
 def _path(folder: Path, identity: Mapping[str, str]) -> Path:
     name = "-".join(identity.values())
     return folder / ("verdict-" + re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".json")
-
-
-def _runs(process: int) -> bool:
-    if os.name == "nt":
-        # On Windows, signal 0 is Ctrl-C, so os.kill would interrupt the process.
-        return False
-    try:
-        os.kill(process, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return process > 0
 
 
 def chosen(environ: Mapping[str, str]) -> Any:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional, TypeVar, cast
 
 import msgspec
 
+from rocmprobe import output
 from rocmprobe.model.facts import GPU_FACTS, type_of
 from rocmprobe.model.results import SCHEMA_VERSION, BadInput, Fact, Gpu, Machine, Results, WrittenProblem
 from rocmprobe.text import reading
@@ -149,8 +148,8 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` atomically."""
-    write_atomically(results_document(results), path)
+    """Write ``results.json`` atomically. Replace a file or a link that is there."""
+    output.write(path, results_document(results), force=True)
 
 
 def results_document(results: Results) -> bytes:
@@ -158,23 +157,3 @@ def results_document(results: Results) -> bytes:
     text = json.dumps(to_json(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     # A captured log can contain half a surrogate pair, which backslashreplace turns into a valid JSON escape.
     return text.encode("utf-8", "backslashreplace")
-
-
-def write_atomically(content: bytes, path: Path) -> None:
-    """Write ``content`` to ``path`` atomically. Raise OSError with the path if writing fails.
-
-    If ``path`` is a device or a pipe, write to ``path`` itself.
-    """
-    in_place = path.exists() and not path.is_file()
-    target = Path(os.path.realpath(path))
-    temporary = path if in_place else target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        if not in_place:
-            temporary.replace(target)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-    finally:
-        if not in_place:
-            with suppress(OSError):
-                temporary.unlink()

@@ -16,10 +16,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from rocmprobe import output
 from rocmprobe.model.fields import Count
 from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
-from rocmprobe.model.results_file import from_json, write_atomically
+from rocmprobe.model.results_file import from_json
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import quoted
 
@@ -94,24 +95,30 @@ class Recording:
     torch: tuple[str, ...] = ()
 
 
-def writable(path: Path) -> Path:
-    """Return ``path`` with links resolved. Raise BadInput if no file can be written there."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
+def check_writable(path: Path, force: bool) -> None:
+    """Raise BadInput if the shapes cannot be written to ``path``.
+
+    Unless ``force``, also raise BadInput if ``path`` is a link or a file that rocmprobe did not write.
+    """
+    if path.exists() and not path.is_file():
         raise BadInput(f"{path}: not a file; name a file with -o")
     try:
-        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=target.parent)
+        if not force and (why := output.foreign(path, _document({}))):
+            raise BadInput(f"{path}: {why}; name another file with -o, or add --force")
+        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.absolute().parent)
         os.close(descriptor)
         os.unlink(name)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be written ({error.strerror}); name another file with -o") from error
-    return target
+        raise BadInput(f"{path}: {error.strerror}; name another file with -o") from error
 
 
-def write(path: Path, shapes: Mapping[str, Any]) -> None:
-    """Write ``shapes`` to ``path`` atomically. Raise OSError if writing fails."""
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
-    write_atomically(text.encode(), path)
+def write(path: Path, shapes: Mapping[str, Any], force: bool = False) -> None:
+    """Write ``shapes`` to ``path`` atomically. Raise OSError if this fails (``output.write``)."""
+    output.write(path, _document(shapes), force)
+
+
+def _document(shapes: Mapping[str, Any]) -> bytes:
+    return (json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n").encode()
 
 
 def read_shapes(path: Path) -> Shapes:

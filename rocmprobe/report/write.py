@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
+from rocmprobe import output
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import Summary, summarize
 from rocmprobe.model.results import BadInput, Results
 from rocmprobe.model.results_file import (
     read_results,
     results_document,
-    write_atomically,
     write_results,
 )
 from rocmprobe.report import junit
@@ -39,7 +39,7 @@ def write_first_report(journal: RunJournal) -> Results:
     """Write report.html while the run goes on. The page reloads itself."""
     results = judged(journal)
     page = html.page(summarize(results, live=True))
-    write_atomically(page.encode(), journal.path.parent / _NAMES["html"])
+    output.write(journal.path.parent / _NAMES["html"], page.encode(), force=True)
     return results
 
 
@@ -52,20 +52,21 @@ def write_report(journal: RunJournal) -> Summary:
     write_results(results, folder / "results.json")
     summary = summarize(results)
     for form in ("html", "junit"):
-        write_atomically(_FORMS[form](summary), folder / _NAMES[form])
+        output.write(folder / _NAMES[form], _FORMS[form](summary), force=True)
     return summary
 
 
-def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
-    """Write ``source`` in the form ``form`` ("html", "json" or "junit") to ``output``, and return the path.
+def write_document(source: Path, form: str, path: Optional[Path], force: bool = False) -> Path:
+    """Write ``source`` in the form ``form`` ("html", "json" or "junit") to ``path``, and return the path.
 
-    ``source`` is a results.json or the folder of a run. Raise BadInput if ``source`` contains no results.
+    ``source`` is a results.json or the folder of a run. Raise BadInput if ``source`` contains no results, and
+    OSError if writing fails (``output.write``).
     """
     folder = source if source.is_dir() else source.parent
     summary = summarize(read(source))
-    target = output or folder / _NAMES[form]
-    write_atomically(_FORMS[form](summary), target)
-    return target
+    path = path or folder / _NAMES[form]
+    output.write(path, _FORMS[form](summary), force)
+    return path
 
 
 def as_text(source: Path, form: str, full: bool = False) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from rocmprobe import user_cache
+from rocmprobe import output, user_cache
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.operators import lock_across_forks
 
@@ -47,13 +47,9 @@ def store(device: torch.device, problem: str, algorithm: str) -> None:
         return
     record = {**_heading(device), "problem": problem, "algorithm": algorithm}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            # The last line in the file can be incomplete, so begin a new line.
-            os.write(handle, f"\n{json.dumps(record)}\n".encode())
-        finally:
-            os.close(handle)
+        output.make_folder(path.parent)
+        # The last line in the file can be incomplete, so begin a new line.
+        output.append(path, f"\n{json.dumps(record)}\n".encode())
     except OSError as error:
         _warn(path, f"cannot be written ({error.strerror}); measured times are not saved")
 
