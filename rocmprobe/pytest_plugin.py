@@ -373,6 +373,9 @@ def _write_first_answer(config: pytest.Config) -> None:
     from rocmprobe.report.write import write_first_report
 
     journal = config.stash[_JOURNAL]
+    if _on_worker(config):
+        # The other workers' outcomes are in the file only.
+        journal = RunJournal(journal.path.parent)
     with _noted_when_full(config):
         results = write_first_report(journal)
         if results.recommendation and results.recommendation.sentence != journal.state.answer:
@@ -401,7 +404,7 @@ def _settled(item: pytest.Item, case: Case) -> Outcome:
         if _on_worker(config):
             # xdist decides which items a worker runs, so the ladder has no items of its own there.
             requests = config.stash.get(_REQUESTS, [])
-            own.run_ladder(case.device, requests)
+            own.run_ladder(case.device, requests, lambda: _write_first_answer(config))
         settled = own.outcome(case)
     outcome = item.stash[_OUTCOME] = _expectations(item.config).marked(settled)
     item.user_properties.append(("rocmprobe", {name: getattr(outcome, name) for name in _HTML_COLUMNS}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Optional
 
@@ -81,13 +81,21 @@ class Session:
         self.plan(planned, record=bool(planned))
         return planned
 
-    def run_ladder(self, device: str, requests: Sequence[Request]) -> None:
-        """Climb the ladder of ``device``, and run ``requests`` under its stacks, unless this is done."""
+    def run_ladder(self, device: str, requests: Sequence[Request], answer: Callable[[], None]) -> None:
+        """Climb the ladder of ``device``, and run ``requests`` under its stacks, unless this is done.
+
+        Call ``answer`` as soon as a configuration can be recommended, and again at the end of the ladder.
+        """
         if device not in self._to_climb:
             return
         self._to_climb.discard(device)
+        answered = False
         while case := self.climb((device,)):
+            if self.ladders[device].answerable and not answered:
+                answered = True
+                answer()
             self.outcome(case)
+        answer()
         for case in self.plan_stacks(requests):
             self.outcome(case)
 

@@ -21,6 +21,8 @@ TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Number of pairs of a cold and a warm start, if there is time. With three pairs, it is unlikely (1 in 20)
 #: that all warm starts are faster than all cold starts by chance.
 START_ROUNDS = 3
+#: Checks that show in a second if a device responds. The last one shows most.
+_CANARIES = ("copy", "elementwise", "rocblas-direct")
 
 
 class Trials:
@@ -99,10 +101,9 @@ class Trials:
 
     def _is_wedged(self, case: Case) -> bool:
         """Return True, and record it, if a small check in a new worker shows that the device is lost."""
-        check = "elementwise" if self._setup.target(case).torch else "rocblas-direct"
-        canary = Case(case.device, "default", check, "float32")
-        before = self._journal.find(canary.id)
-        answered_before = before is not None and before.works
+        answered, canary = self._canary(case)
+        if canary is None:
+            return False
         for _ in range(2):
             if self._journal.wedged(case.device):
                 break
@@ -110,7 +111,26 @@ class Trials:
             self._workers.end()
             # If this check did not pass earlier in the run, an error proves nothing, but a hang proves
             # that the device is lost.
-            if reply.state in ("pass", "n/a") or (reply.state != "hang" and not answered_before):
+            if works(reply.state) or (reply.state != "hang" and not answered):
                 return False
         self._journal.append(Wedged(case.device))
         return True
+
+    def _canary(self, case: Case) -> tuple[bool, Optional[Case]]:
+        """Return whether a small check of the device worked before, and the check that shows if it responds.
+
+        The check is the one that worked last; a kernel shows more than a copy. If no check worked, a failure
+        of the lowest layers does not prove that the device is lost, because a cure can help: return None.
+        """
+        worked = [
+            outcome
+            for outcome in self._journal.state.outcomes.values()
+            if outcome.device == case.device and outcome.works and outcome.check in _CANARIES
+        ]
+        if worked:
+            last = max(reversed(worked), key=lambda outcome: _CANARIES.index(outcome.check))
+            return True, Case(case.device, last.setting, last.check, str(last.dtype))
+        if case.rung in ("copy", "kernel"):
+            return False, None
+        check = "elementwise" if self._setup.target(case).torch else "rocblas-direct"
+        return False, Case(case.device, "default", check, "float32")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Background, Started, journal, machine_file, wait_until
+from runs import PROBLEM, Background, Started, journal, machine_file, run, wait_until
 
 from rocmprobe.model.results_file import read_results
 
@@ -168,3 +168,19 @@ def test_a_worker_that_cannot_be_killed_ends_a_run_with_exit_code_4(tmp_path: Pa
         assert hang.ending["status"] == "unkillable"
         assert {o.failure for o in outcomes.values() if o.state == "blocked"} == {"gpu-wedged"}
     assert wait_until(lambda: not run.alive(), 15)
+
+
+@pytest.mark.thorough
+def test_a_kernel_that_never_ended_is_cured_because_its_hang_does_not_prove_that_the_gpu_is_lost(
+    tmp_path: Path,
+) -> None:
+    fault = {
+        "library": "hip", "effect": "hang", "operator": "^(add|mul|neg|sum|im2col)",
+        "unless": {"HSA_ENABLE_INTERRUPT": "0"},
+    }  # fmt: skip
+    machine = machine_file(tmp_path / "machine.toml", fault, first_call=3, steady=3)
+    ended = run(
+        tmp_path / "out", "--simulate", machine, "--only", "copy", "--only", "elementwise", "--only", "gemm"
+    )
+    assert ended.states["cuda:0/default/elementwise/float32"] == "hang"
+    assert ended.states["cuda:0/no-interrupt/gemm/float32"] == "pass"

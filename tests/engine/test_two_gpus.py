@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Run, machine_file, run, spans
+from runs import PROBLEM, Run, kinds, machine_file, run, spans
 
 from rocmprobe.engine.run import workers
 
@@ -68,6 +68,7 @@ def test_each_process_climbs_the_ladder_of_its_gpu(tmp_path: Path) -> None:
         tmp_path / "out", "--simulate", machine, "--device", "all", "-n", "2", "--only", "*/gemm/float32*"
     )
     assert workers(found.folder) == 2
+    assert "answer" in kinds(found.folder)
     for device in ("cuda:0", "cuda:1"):
         first, *later = (name for name in found.states if name.startswith(device))
         assert (first, found.states[first]) == (f"{device}/default/gemm/float32/x20", "wrong")

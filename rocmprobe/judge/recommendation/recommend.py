@@ -76,7 +76,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
     order = rankings[asked[0], purpose]
     best = next((each for each in order if each.right), None)
     for dtype in asked[1:]:
-        rankings[dtype, purpose] = _preferring(best, rankings[dtype, purpose])
+        rankings[dtype, purpose] = _preferring(run, best, rankings[dtype, purpose], dtype)
     right = [each.setting for each in order if each.right]
     measured = speed(run, right, asked[0], purpose)
     memory = peaks(run, right, asked[0], purpose)
@@ -155,17 +155,22 @@ def ordered_dtypes(run: Evidence) -> tuple[str, ...]:
     return tuple(sorted(run.dtypes, key=lambda dtype: -flops[dtype])) or ("float32",)
 
 
-def _preferring(best: Optional[Assessment], ranking: list[Assessment]) -> list[Assessment]:
-    """Return ``ranking`` with the setting of ``best`` first, if it is correct and keeps to the same library.
+def _preferring(
+    run: Evidence, best: Optional[Assessment], ranking: list[Assessment], dtype: str
+) -> list[Assessment]:
+    """Return the ranking for ``dtype`` with the setting of ``best`` first, if it is correct.
 
-    One configuration for all dtypes is simpler than another one for each.
+    One configuration for all dtypes is simpler than another one for each. But if another library computes
+    everything correctly in ``dtype`` and in float32, which its programs need, too, then the smaller change
+    stays first.
     """
     first = next((each for each in ranking if each.right), None)
     same = next((each for each in ranking if best and each.setting is best.setting), None)
     if first is None or same is None or not same.right:
         return ranking
     verdicts = {same.setting.verdict, first.setting.verdict}
-    if len(verdicts) > 1 and not verdicts <= set(NATIVE):
+    other_library = len(verdicts) > 1 and not verdicts <= set(NATIVE)
+    if other_library and not limits(run, first.setting, {dtype, "float32"}):
         return ranking
     return [same, *(each for each in ranking if each is not same)]
 
