@@ -36,7 +36,7 @@ _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplaine
 #: evidence names nothing more specific.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
-    "controls": "torch-build", "compiled": "triton", "primitives": "miopen-exec",
+    "controls": "torch-build", "compiled": "triton",
 }  # fmt: skip
 
 
@@ -137,7 +137,9 @@ def search_layer(run: Evidence) -> str:
 
 def rung_layer(run: Evidence, rung: str) -> str:
     """Return the software layer that is probably at fault if checks of the group ``rung`` fail."""
-    return _RUNG_LAYERS[rung] if run.library == "MIOpen" else "torch-build"
+    if run.library != "MIOpen":
+        return "torch-build"
+    return _RUNG_LAYERS.get(rung, "miopen-exec")
 
 
 def failure(

@@ -8,9 +8,10 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.checks import CONVOLUTIONS
-from rocmprobe.judge.assessment import BELOW_CONVOLUTION, Assessment, representative
+from rocmprobe.judge.assessment import BELOW_CONVOLUTION, Assessment
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.failures import counts, counts_sentence
+from rocmprobe.judge.recommendation.limits import outcomes_of
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome
 from rocmprobe.text.plain_text import joined
@@ -78,7 +79,8 @@ def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: 
 
     If ``best`` is None, return what was not tested under any setting.
     """
-    answered = _answered(run, best)
+    learned = (outcome for outcome in run.on_device if outcome.learned)
+    answered = list(outcomes_of(run, best.setting) if best else learned)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}
     own = [each for each in convolved if best is None or each.setting == best.setting.name]
@@ -90,24 +92,6 @@ def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: 
         *_kinds(convolved),
         *_around(run, checks, purpose),
     )
-
-
-def _answered(run: Evidence, best: Optional[Assessment]) -> list[Outcome]:
-    """Return the outcomes that have a result under the recommended setting.
-
-    If a check has no result under this setting, return its outcomes under a similar setting, e.g. "default"
-    (see :func:`representative`). If ``best`` is None, return the outcomes under all settings.
-    """
-    found = [each for each in run.on_device if each.learned]
-    if best is None:
-        return found
-    own = {outcome.check for outcome in found if outcome.setting == best.setting.name}
-    nearest = representative(best.setting)
-    return [
-        outcome
-        for outcome in found
-        if outcome.setting == best.setting.name or (outcome.setting == nearest and outcome.check not in own)
-    ]
 
 
 def _larger_sizes(outcomes: list[Outcome], run: Evidence) -> Iterator[str]:
