@@ -430,7 +430,8 @@ def _cards() -> Mapping[str, frozenset[str]]:
         for names in target.names.values():
             for name in names.split(" / "):
                 model = _model(name)
-                found[model] = found.get(model, frozenset()) | {target.gfx}
+                for written in {model, model.removeprefix("rx ")}:
+                    found[written] = found.get(written, frozenset()) | {target.gfx}
     return found
 
 

@@ -141,6 +141,8 @@ def test_wrong_facts(wrong: dict[str, object], said: str) -> None:
         ("Instinct MI210", "gfx90a"),
         ("AMD Radeon RX 7900 XTX Graphics", "gfx1100"),
         ("Radeon RX Vega 56", "gfx900"),
+        ("Vega 64", "gfx900"),
+        ("5700 XT", "gfx1010"),
         ("Radeon VII", "gfx906"),
         ("something (gfx1031)", "gfx1031"),
         ("Ellesmere [Radeon RX 470/480/570/570X/580/580X]", "gfx803"),
