@@ -237,8 +237,9 @@ def _whole(made: Plan) -> Iterator[str]:
         yield from (f"#   {line}" for line in made.constraints)
     yield ""
     yield "Sources:"
-    for source, date in option.sources:
-        yield from _wrapped(f"{source} ({date})", "  ", "    ")
+    for source, date, checked in option.sources:
+        dates = f"{date}, checked {checked}" if checked else date
+        yield from _wrapped(f"{source} ({dates})", "  ", "    ")
 
 
 def _wrapped(text: str, first: str = "", rest: Optional[str] = None) -> list[str]:

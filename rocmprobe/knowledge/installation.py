@@ -148,7 +148,9 @@ def as_data(made: Plan) -> dict[str, object]:
         "constraints": list(made.constraints),
         "limits": list(option.known_limits),
         "broken": [{"title": row.title, "text": row.text} for row in option.broken],
-        "sources": [{"source": source, "date": date} for source, date in option.sources],
+        "sources": [
+            {"source": source, "date": date, "checked": checked} for source, date, checked in option.sources
+        ],
     }
 
 
@@ -176,6 +178,8 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
             names = dict.fromkeys((*usual, *filter(_OVERRIDES.fullmatch, place.variables)))
             if names:
                 yield f"unset {' '.join(names)}"
+    if option.report:
+        yield from (shell.export(name, value) for name, value in option.report.env.items())
     for row in option.limits:
         yield from (shell.export(name, value) for name, value in row.env.items())
         yield from (shell.cache(name) for name in row.caches)

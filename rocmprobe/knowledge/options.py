@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import month_name
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Optional
@@ -12,12 +13,14 @@ from rocmprobe.knowledge.compatibility import Answer, Combination, answers, fail
 from rocmprobe.knowledge.stacks import (
     Broken,
     CodeLoan,
+    DatedRow,
     Installed,
     Limit,
     Report,
     Stack,
     code_loans,
     has_code,
+    is_outdated,
     known_to_break,
     limits,
     reports,
@@ -31,10 +34,11 @@ STATUSES = {
     "tested": "its publisher runs tests on this chip",
     "listed": "the chip is in AMD's list of supported GPUs",
     "partly": "owners report that it runs, with limits",
+    "unverified": "reported, but not checked for more than a year",
     "untested": "published, but untested: no report of it on this chip was found",
     "fails": "reported to fail",
 }
-_RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}
+_RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "unverified": 3, "untested": 4, "fails": 9}
 #: Kinds of stacks whose libraries are built by AMD. [[library]] in data/compatibility.toml describes these
 #: libraries.
 _PUBLISHED = ("official", "amd-stable", "amd-nightly")
@@ -81,8 +85,9 @@ class Option:
             return (
                 f"According to published limits, it cannot run: {'; '.join(map(_with_source, self.refused))}."
             )
-        said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
-        return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
+        meaning = STATUSES[self.status]
+        status = f"{meaning[0].upper()}{meaning[1:]} ({_age(self.report or self.stack)})."
+        return " ".join((status, *(row.text for row in (self.report, *self.broken) if row)))
 
     @property
     def known_limits(self) -> tuple[str, ...]:
@@ -90,10 +95,16 @@ class Option:
         return (*(row.text for row in self.limits), *(f"{_with_source(answer)}." for answer in self.lacking))
 
     @property
-    def sources(self) -> tuple[tuple[str, str], ...]:
-        """(source, date) of the stack, the report, the override, the limits and the failures."""
+    def sources(self) -> tuple[tuple[str, str, str], ...]:
+        """(source, date, checked) of the stack, the report, the override, the limits and the failures."""
         rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
-        return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
+        return tuple(dict.fromkeys((row.source, row.date, row.checked) for row in rows if row))
+
+
+def _age(row: DatedRow) -> str:
+    year, _, month = row.verified.partition("-")
+    when = f"{month_name[int(month)]} {year}" if month else year
+    return f"{'checked in' if row.checked else 'source from'} {when}"
 
 
 def _with_source(answer: Answer) -> str:
@@ -121,7 +132,7 @@ def options(
         and (distribution is None or not stack.distributions or distribution in stack.distributions)
         for lent in _ways(stack, target.gfx, system)
     )
-    newest = sorted(here, key=lambda option: (option.report or option.stack).date, reverse=True)
+    newest = sorted(here, key=lambda option: version_numbers(option.stack.rocm), reverse=True)
     return tuple(sorted(newest, key=lambda option: _order(option, distribution)))
 
 
@@ -150,17 +161,19 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
     )
     answered = answers(combination(stack, gfx, lent, system, atomics))
     refused: tuple[Answer, ...] = ()
-    if breaks:
-        status = "fails"
-    elif report:
-        # A report from a user is stronger evidence than data/compatibility.toml.
+    if report:
+        # A report about this stack is stronger evidence than a general rule.
         status = report.status
+    elif breaks:
+        status = "fails"
     elif failing(answered):
         status, refused = "fails", failing(answered)
     elif not lent and gfx in stack.tested.get(system, ()):
         status = "tested"
     else:
         status = "listed" if not lent and _listed(stack, gfx) else "untested"
+    if status not in ("untested", "fails") and is_outdated(report or stack):
+        status = "unverified"
     here = tuple(
         row
         for row in limits()
@@ -224,7 +237,7 @@ def _listed(stack: Stack, gfx: str) -> bool:
     return version_numbers(stack.rocm) >= version_numbers(since[1])
 
 
-def _order(option: Option, distribution: Optional[str]) -> tuple[bool, bool, int, bool, bool]:
+def _order(option: Option, distribution: Optional[str]) -> tuple[bool, bool, int, bool, bool, bool]:
     kind = option.stack.kind
     built = kind in ("community", "source") or not (option.stack.packages or option.stack.commands)
     elsewhere = bool(option.stack.distributions) and distribution is None
@@ -232,6 +245,7 @@ def _order(option: Option, distribution: Optional[str]) -> tuple[bool, bool, int
         option.status == "fails",
         built or elsewhere,
         _RANKS[option.status],
+        bool(option.broken),
         option.lent is not None,
         kind == "amd-nightly",
     )

@@ -18,7 +18,24 @@ KINDS = ("official", "amd-stable", "amd-nightly", "distribution", "community", "
 SYSTEMS = ("linux", "wsl", "windows")
 
 
-class Stack(Row, frozen=True):
+class DatedRow(Row, frozen=True, kw_only=True):
+    """A row that can age.
+
+    - ``date``: when the source was written
+    - ``checked``: month in which the row was last compared with its source, "" for ``date``
+    """
+
+    source: str
+    date: str
+    checked: str = ""
+
+    @property
+    def verified(self) -> str:
+        """Last month in which the row was known to be true, e.g. "2026-11"."""
+        return max(self.date, self.checked)[:7]
+
+
+class Stack(DatedRow, frozen=True):
     """A build of PyTorch for ROCm, and how to install it: one [[stack]] in data/stacks.toml."""
 
     name: str
@@ -29,8 +46,6 @@ class Stack(Row, frozen=True):
     torch: str
     python: tuple[str, ...]
     text: str
-    source: str
-    date: str
     distributions: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
@@ -42,11 +57,12 @@ class Stack(Row, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-class Report(Row, frozen=True, rename={"posing": "as"}):
+class Report(DatedRow, frozen=True, rename={"posing": "as"}):
     """A user's report on a stack and a chip: one [[report]] in data/stacks.toml.
 
     - ``posing``: target whose code the chip ran with an override, or ""
     - ``torch``: version of torch that shows that the stack is already installed, or "" if unknown
+    - ``env``: environment variables without which the stack fails
     """
 
     stack: str
@@ -54,13 +70,12 @@ class Report(Row, frozen=True, rename={"posing": "as"}):
     system: str
     status: str
     text: str
-    source: str
-    date: str
     posing: str = ""
     torch: str = ""
+    env: Mapping[str, str] = {}
 
 
-class CodeLoan(Row, frozen=True, rename={"posing": "as"}):
+class CodeLoan(DatedRow, frozen=True, rename={"posing": "as"}):
     """Chips that can run another chip's code with an override: one row ``[[lent]]`` in data/stacks.toml.
 
     ``posing`` is the target whose code the chips run.
@@ -70,11 +85,9 @@ class CodeLoan(Row, frozen=True, rename={"posing": "as"}):
     posing: str
     override: str
     text: str
-    source: str
-    date: str
 
 
-class Limit(Row, frozen=True):
+class Limit(DatedRow, frozen=True):
     """Something that does not work on a chip: one [[limit]] in data/stacks.toml.
 
     - ``env``: environment variables that avoid the problem
@@ -84,14 +97,12 @@ class Limit(Row, frozen=True):
     gfx: tuple[str, ...]
     kinds: tuple[str, ...]
     text: str
-    source: str
-    date: str
     env: Mapping[str, str] = {}
     caches: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
 
 
-class Broken(Row, frozen=True):
+class Broken(DatedRow, frozen=True):
     """Releases that do not work on the targets ``gfx``: one [[broken]] in data/stacks.toml.
 
     - ``effective``, ``system``: ISA and operating system with which the failure occurs, "" for any
@@ -103,8 +114,6 @@ class Broken(Row, frozen=True):
     cause: str
     title: str
     text: str
-    source: str
-    date: str
     effective: str = ""
     rocm_since: str = ""
     rocm_until: str = ""
@@ -156,6 +165,18 @@ def code_loans() -> tuple[CodeLoan, ...]:
 def limits() -> tuple[Limit, ...]:
     """Return every known limit of a chip."""
     return rows("stacks", "limit", Limit)
+
+
+def is_outdated(row: DatedRow) -> bool:
+    """Return True if ``row`` was last checked more than a year before the newest row of the table."""
+    rows: tuple[DatedRow, ...] = (*stacks(), *reports(), *code_loans(), *limits(), *broken())
+    return _months(row.verified) + 12 < max(_months(each.verified) for each in rows)
+
+
+def _months(date: str) -> int:
+    # A year alone counts as its January.
+    year, _, month = date.partition("-")
+    return 12 * int(year) + int(month or 1)
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:

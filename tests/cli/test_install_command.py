@@ -68,21 +68,22 @@ MACHINES = [
     )),
     ("RX 5700", ARCH, "arch", ("sudo pacman -Syu python-pytorch-rocm", "unset HSA_OVERRIDE_GFX_VERSION")),
     ("RX 5700 XT", FEDORA, "fedora", ("sudo dnf install python3-torch",)),
-    ("RX 5500 XT", UBUNTU, "official-rocm5.2", (
-        "python3.10 -m venv ~/official-rocm5.2", "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "'numpy<2'",
-        "torch==1.13.1+rocm5.2", "--extra-index-url https://download.pytorch.org/whl/rocm5.2",
+    ("RX 5500 XT", UBUNTU, "amd-stable-7.14", (
+        "'torch[device-gfx1012]==2.12.0+rocm7.14.1'", "unset HSA_OVERRIDE_GFX_VERSION",
     )),
     ("Radeon Pro V520", UBUNTU, "amd-stable-10.1", ("'torch[device-gfx1011]==2.14.0+rocm10.1.0'",)),
     ("BC-250", UBUNTU, "amd-stable-10.1", (
         "'torch[device-gfx1010]==2.14.0+rocm10.1.0'", "export HSA_OVERRIDE_GFX_VERSION=10.1.0",
     )),
     ("RX 6600", UBUNTU, "amd-stable-7.14", (
-        "unset HSA_OVERRIDE_GFX_VERSION", "'torch[device-gfx1032]==2.12.0+rocm7.14.0'",
+        "unset HSA_OVERRIDE_GFX_VERSION", "'torch[device-gfx1032]==2.12.0+rocm7.14.1'",
     )),
     ("RX 7900 XTX", UBUNTU, "amd-stable-10.1", ("device-gfx1100",)),
     ("RX 9070 XT", "Windows 11", "amd-stable-10.1", ('"torch[device-gfx1201]==2.14.0+rocm10.1.0"',)),
     ("Radeon VII", UBUNTU, "official-rocm6.3", ("torch==2.7.1+rocm6.3",)),
-    ("RX 580", UBUNTU, "rocm-for-rx580", ("docker.io/woodrex/rocm634-torch26-gfx803 bash",)),
+    ("RX 580", UBUNTU, "rocm-gfx803", (
+        "ghcr.io/schaka/rocm-migraphx-ort-torch-builder:rocm7.14-gfx803 bash",
+    )),
 ]  # fmt: skip
 
 
@@ -101,6 +102,17 @@ def test_the_commands_for_a_machine(gpu: str, system: str, stack: str, held: tup
     for line in commands(first).splitlines():
         assert line in text.splitlines(), "a command is one line, whole"
     assert ("rocmprobe run" in commands(first)) == (system != "Windows 11")
+
+
+def test_when_a_row_was_checked() -> None:
+    _, text = asked(*facts(gpu="RX 5700 XT", os=UBUNTU), "--stack", "official-rocm5.7")
+    assert "with limits (checked in November 2026). One" in " ".join(text.split())
+    assert "(2025-11-20, checked 2026-11)" in text
+    # This report's stack fails without its variables.
+    assert "export MIOPEN_DEBUG_CONV_GEMM=0\n" in text
+
+    _, text = asked(*facts(true_gfx="gfx1102", os=UBUNTU), "--stack", "official-rocm5.7")
+    assert "Reported, but not checked for more than a year (source from 2024)." in " ".join(text.split())
 
 
 def test_what_nobody_tested_is_called_so() -> None:

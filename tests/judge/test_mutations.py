@@ -88,7 +88,9 @@ class TestAdvice:
 
     def test_of_a_version_and_an_isa(self):
         # Of a version.
-        broken = "ROCm 5.3 and newer break RDNA1 cards that pretend to be gfx1030"
+        broken = (
+            "Convolution crashes or hangs with ROCm 5.3 and newer on RDNA1 cards that pretend to be gfx1030"
+        )
         assert self.of()[0] == broken
         assert broken not in self.of(torch="1.13.1+rocm5.2")
         posing = "PyTorch's wheels for ROCm 5.2: gfx1010 as gfx1030"

@@ -94,7 +94,7 @@ def _builds(run: Evidence, findings: Sequence[Finding]) -> Iterator[OtherHelp]:
         each for each in options(machine.gfx, machine.system or "linux") if not _is_there(each, machine)
     )
     for option in itertools.islice((each for each in others if each.status != "fails"), _STACKS):
-        source, date = option.sources[0]
+        source, date, _ = option.sources[0]
         yield _row(option.title, f"{option.evidence} {_HOW.format(option.stack.name)}", f"{source} ({date})")
 
 
