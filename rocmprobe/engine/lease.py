@@ -1,7 +1,8 @@
-"""Leases of devices: only one process at a time uses a device, across all runs of a user.
+"""Leases of devices: only one process at a time uses a device.
 
-A lease is a lock on a file in the user's runtime folder. The kernel releases the lock when the process ends.
-The package ``filelock`` polls, so a waiting run would starve beside a run that takes a lease for each case.
+A lease is a lock on the GPU's folder in sysfs, which all users share, and on a file in the user's runtime
+folder, which names the holder. The kernel releases both locks when the process ends. The package ``filelock``
+polls, so a waiting run would starve beside a run that takes a lease for each case.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from rocmprobe.text.reading import read_json
 #: A lease is taken if one of several tries succeeds, because ``holder`` also locks the file for a moment.
 _TRIES, _PAUSE = 3, 0.02
 _REMEDY = "remove it, or name a folder of your own in XDG_RUNTIME_DIR"
+#: Every user can open these folders. A render node or /dev/kfd needs a group, and to open it wakes a sleeping
+#: GPU and blocks if the driver hangs.
+_NODES = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True)
@@ -75,32 +79,35 @@ class DeviceLease:
     def __init__(self, device: str, run: Path) -> None:
         self._device = device
         self._run = run
-        self._descriptor: Optional[int] = None
+        self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
         """Acquire the lease. If ``wait`` is False, return False instead of waiting."""
-        # Python makes the descriptor non-inheritable. A child would keep the lock after this process ends.
-        descriptor = os.open(_path(self._device), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        self._descriptor = descriptor
-        for _ in range(_TRIES):
-            if lock(descriptor):
-                break
-            time.sleep(_PAUSE)
-        else:
-            if not wait or not lock(descriptor, wait=True):
-                self.release()
-                return False
+        # Lock the shared folder first: who has locked the file is the holder, and does not wait.
+        with contextlib.suppress(OSError):
+            node = _NODES / self._device.removeprefix("GPU ")
+            self._descriptors.append(os.open(node, os.O_RDONLY | os.O_DIRECTORY))
+        own = _opened(self._device)
+        self._descriptors.append(own)
+        for descriptor in self._descriptors:
+            for _ in range(_TRIES):
+                if lock(descriptor):
+                    break
+                time.sleep(_PAUSE)
+            else:
+                if not wait or not lock(descriptor, wait=True):
+                    self.release()
+                    return False
         # The holder is only information, so a full disk must not stop the run.
         with contextlib.suppress(OSError):
-            own = Holder(os.getpid(), str(self._run), time.time())
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
+            note = Holder(os.getpid(), str(self._run), time.time())
+            os.ftruncate(own, 0)
+            os.pwrite(own, json.dumps(asdict(note)).encode(), 0)
         return True
 
     def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> str:
@@ -117,11 +124,27 @@ def lease_name(target: Device) -> str:
     return f"GPU {address}" if address else target.device
 
 
+def check(targets: Iterable[Device]) -> None:
+    """Raise BadInput if a lease cannot be taken later, e.g. because the disk is full."""
+    for device in ("cpu", *map(lease_name, targets)):
+        os.close(_opened(device))
+
+
+def _opened(device: str) -> int:
+    """Open the lease file of ``device``, and return its descriptor. Raise BadInput if this fails."""
+    path = _path(device)
+    try:
+        # Python makes the descriptor non-inheritable. A child would keep the lock after this process ends.
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name another folder in XDG_RUNTIME_DIR") from error
+
+
 def _path(device: str) -> Path:
-    return folder() / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.lease"
+    return _folder() / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.lease"
 
 
-def folder() -> Path:
+def _folder() -> Path:
     """Return the folder of the leases.
 
     Raise BadInput if the folder cannot be used, or if other users can change it.

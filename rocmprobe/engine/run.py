@@ -15,6 +15,7 @@ from typing import Optional
 from rocmprobe import __version__, output
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
+from rocmprobe.engine import lease
 from rocmprobe.engine.journal import (
     DAMAGED,
     NAME,
@@ -27,7 +28,6 @@ from rocmprobe.engine.journal import (
     RunJournal,
     run_of,
 )
-from rocmprobe.engine.lease import folder as lease_folder
 from rocmprobe.engine.lease import lock
 from rocmprobe.engine.outcome import without_trial
 from rocmprobe.engine.sampling import NAME as SAMPLES
@@ -86,7 +86,7 @@ def begin(
     against = baseline_of(before, str(former), machine, named, devices) if before else None
     settings = {target.device: _settings(target, machine, options.settings, verified) for target in targets}
     if simulation is None:
-        lease_folder()  # Fail here if it cannot be used, not in each case.
+        lease.check(targets)  # Fail here, not in each case.
     started = now()
     folder = out or Path("reports")
     existed, begun = bool(out and out.exists()), False
@@ -190,7 +190,7 @@ def resume(folder: Path, retry_aborted: bool) -> None:
     """
     run = run_of(folder)
     if run.simulation is None:
-        lease_folder()
+        lease.check(run.targets)
     try:
         if not _lock_until_exit(folder / NAME):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -206,6 +207,51 @@ def test_a_lease_that_another_process_has_is_refused_without_waiting(tmp_path: P
     assert lease.take(wait=False)
     assert held() == (os.getpid(), "check")
     lease.release()
+
+
+NODES = Path("/sys/bus/pci/devices")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not NODES.is_dir() or not os.listdir(NODES), reason="needs root and a PCI device"
+)
+def test_a_gpu_is_leased_across_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = f"GPU {os.listdir(NODES)[0]}"
+    ready, done = os.pipe(), os.pipe()
+    other = os.fork()
+    if not other:
+        os.setuid(65534)
+        # Its own folder, so that the two processes share only the GPU.
+        os.environ["XDG_RUNTIME_DIR"] = "/dev/shm"
+        os.write(ready[1], b"y" if DeviceLease(device, Path("theirs")).take() else b"n")
+        os.close(done[1])
+        os.read(done[0], 1)
+        os._exit(0)
+    lease = DeviceLease(device, Path("ours"))
+    assert os.read(ready[0], 1) == b"y"
+    assert not lease.take(wait=False)
+    assert holder(device) is None
+    os.close(done[1])
+    assert lease.take()
+    os.waitpid(other, 0)
+    lease.release()
+    shutil.rmtree("/dev/shm/rocmprobe-locks-65534")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a full file system")
+def test_a_full_folder_is_one_line(tmp_path: Path) -> None:
+    room = f"mount -t tmpfs -o nr_inodes=2 none {tmp_path} && exec {sys.executable} -m rocmprobe"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"{room} run --device cpu --out /tmp/rocmprobe-never"],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.stderr.startswith(("unshare", "mount")):
+        pytest.skip(done.stderr.strip())
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"rocmprobe: {tmp_path}/rocmprobe-locks-0/cpu.lease: No space left on device; name another folder in "
+        "XDG_RUNTIME_DIR\n",
+    )
 
 
 def gpu(address: str | None) -> Gpu:
