@@ -308,7 +308,8 @@ class TestMeaningless:
         [
             (OLD, {"trust-verify", "exhaustive-find", "tuned", "no-hipblaslt", "triton-no-buffer-ops"}),
             (MIDDLE, {"trust-verify"}),
-            (NEW, {"ocl-direct-only"}),
+            (NEW, set()),
+            (Versions("MIOpen", "3.5.2", "2.12.0+rocm7.14.0", "7.14.60850"), {"ocl-direct-only"}),
         ],
     )
     def test_settings_of_miopen_by_version(self, versions, names):
@@ -323,7 +324,7 @@ class TestMeaningless:
         ] == []
 
         # A patch release is within its minor release.
-        setting = of("ocl-direct-only", MIDDLE)
+        setting = dataclasses.replace(of("ocl-direct-only", MIDDLE), until="3.4")
         assert reason_without_effect(setting, dataclasses.replace(MIDDLE, library_version="3.4.9")) is None
         assert reason_without_effect(setting, dataclasses.replace(MIDDLE, library_version="3.5.0")) == (
             "MIOpen 3.5.0 does not know this any more; 3.4 was the last that did"
@@ -338,7 +339,7 @@ class TestMeaningless:
         setting = dataclasses.replace(of("default", OLD), env={"MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD": "0"})
         assert (
             reason_without_effect(setting, OLD)
-            == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.0"
+            == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.14"
         )
         with_another = {**setting.env, "MIOPEN_DEBUG_CONV_GEMM": "0"}
         assert reason_without_effect(dataclasses.replace(setting, env=with_another), OLD) is None

@@ -14,7 +14,7 @@ from rows import every_row
 from tiers import examples
 
 from rocmprobe import cli
-from rocmprobe.knowledge.miopen_log import family
+from rocmprobe.knowledge.miopen_log import family, solver_name
 from rocmprobe.knowledge.solvers import (
     FORCE,
     are_switches,
@@ -78,9 +78,12 @@ class TestEveryRow:
         assert setting.solver == row.name
 
 
-def test_names_and_ids_stand_once():
+def test_a_name_stands_once_and_an_id_that_miopen_reused_has_no_name():
     assert len(by_name()) == len(ROWS)
-    assert len(names_by_id()) == sum(row.id is not None for row in ROWS)
+    assert names_by_id()[217] == "ConvHipDirectFwd"
+    shared = {row.name for row in ROWS} - set(names_by_id().values())
+    assert shared == {"ConvOclDirectFwd11x11", "ConvHipDirectFwd11x11"}
+    assert solver_name(8) == "8"
 
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="recorded MIOpen runs are not part of the repository")
@@ -97,14 +100,20 @@ def test_every_solver_that_a_recorded_run_chose_is_in_the_table():
 
 class TestWhatMayRun:
     def test_chips_and_directions_limit_it(self):
-        # The dot instructions of fp16 Winograd are not for gfx1010.
+        # The dot instructions of fp16 Winograd are not for gfx1010 and gfx1013.
         assert set(names(FP32)) >= WINOGRAD
         assert set(names(FP16, isa="gfx1030")) >= WINOGRAD
-        assert not WINOGRAD & set(names(FP16))
+        for isa in ("gfx1010", "gfx1013"):
+            assert not WINOGRAD & set(names(FP16, isa=isa))
 
-        # Implicit GEMM comes with gfx1030.
+            # Implicit GEMM comes with gfx1030.
+            assert not [name for name in names(FP32, isa=isa) if "mplicitGemm" in name or "Igemm" in name]
         assert "ConvCkIgemmFwdV6r1DlopsNchw" in names(FP32, isa="gfx1030")
-        assert not [name for name in names(FP32) if "mplicitGemm" in name or "Igemm" in name]
+
+        # Winograd has solvers for channels-last tensors of their own.
+        nhwc = names(FP32 + "-nhwc", isa="gfx1030")
+        assert "TransposedConvBinWinogradRxSf2x3g1" in nhwc
+        assert not WINOGRAD & set(nhwc)
 
         # What is unknown is asked.
         assert set(names(FP32, isa=None)) > set(names(FP32))
@@ -164,8 +173,9 @@ class TestInPlay:
         assert solver not in names(strided, "bwd-data")
 
         # An older version lacks the newer ones.
-        assert "ConvHipDirectFwd" not in names(FP32, version="3.4.0")
-        assert "ConvHipDirectFwd" in names(FP32, version="3.5.1")
+        assert "ConvHipDirectFwd" not in names(FP32, version="3.5.1")
+        assert "ConvHipDirectFwd" in names(FP32, version="3.5.2")
+        assert not [name for name in names(FP32, version="3.5.2") if name.startswith("ConvOcl")]
 
     def test_their_order_and_their_switches(self):
         # Winograd is asked first and naive last.

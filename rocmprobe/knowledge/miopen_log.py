@@ -51,7 +51,6 @@ _FAMILIES = (
     ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
     ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
     ("ConvOcl", "Direct"), ("ConvDirect", "Direct"), ("ConvHipDirect", "Direct"),
-    ("ConvHipBwd", "Direct"),
 )  # fmt: skip
 
 _LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"

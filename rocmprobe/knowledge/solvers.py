@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -33,11 +34,11 @@ class Solver:
     """A convolution solver of MIOpen: one row of data/solvers.toml. That file explains the fields."""
 
     name: str
+    id: int
     family: str
     directions: tuple[str, ...]
     off: tuple[str, ...]
     source: str
-    id: Optional[int] = None
     dtypes: tuple[str, ...] = tuple(_DTYPES.values())
     problem: str = ""
     not_on: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +65,11 @@ def solvers() -> tuple[Solver, ...]:
     return tuple(from_json(Solver, row) for row in table("solvers")["solver"])
 
 
+def left_out(name: str) -> bool:
+    """Return True if data/solvers.toml omits the solver ``name`` on purpose."""
+    return any(re.search(row["name"], name) for row in table("solvers")["left_out"])
+
+
 @lru_cache(maxsize=1)
 def by_name() -> Mapping[str, Solver]:
     return {solver.name: solver for solver in solvers()}
@@ -71,7 +77,9 @@ def by_name() -> Mapping[str, Solver]:
 
 @lru_cache(maxsize=1)
 def names_by_id() -> Mapping[int, str]:
-    return {solver.id: solver.name for solver in solvers() if solver.id is not None}
+    """Return the name of each solver, keyed by id. Leave out ids that MIOpen gave to two solvers."""
+    count = Counter(solver.id for solver in solvers())
+    return {solver.id: solver.name for solver in solvers() if count[solver.id] == 1}
 
 
 def forced_setting(solver: Solver) -> Setting:
