@@ -26,7 +26,6 @@ def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
-        printing.ready()
         try:
             code = _code(functools.partial(command, *args, **options))
             # Workaround for CPython: after a handled interrupt inside `exec` of a string, as in dataclasses,
@@ -141,6 +140,7 @@ class _Commands(click.Group):
                 formatter.write_dl([(name.ljust(widest), line) for name, line in commands.items()])
 
     def main(self, *args: Any, **extra: Any) -> Any:
+        printing.ready()
         try:
             return super().main(*args, **extra)
         except Exception as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import BinaryIO, Optional
+from typing import Optional
 
 import click
 
@@ -14,7 +15,10 @@ from rocmprobe.cli.base import exit_code_command, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
-_ENDS = {128 + 6: "abort", 128 + 11: "segv"}
+#: The exit of a program that :func:`rocmprobe.exec.runner.run` ran, or of a shell, as the causes name it.
+_ENDS = {-6: "abort", -11: "segv", 128 + 6: "abort", 128 + 11: "segv"}
+#: Number of bytes from the end of the program's stderr that --explain reads.
+_KEPT = 1 << 23
 _PROGRAM = {"allow_interspersed_args": False}
 
 
@@ -41,8 +45,8 @@ def exec_command(
     """Run your program, unchanged, with the recommended configuration.
 
     The exit code is that of the program, or 2 if nothing was run (docs/training-with-the-bypass.md). With
-    --explain, the program is a child process of rocmprobe and its stderr is a pipe. If signal N ends the
-    program, the exit code is then 128 + N.
+    --explain, the program is a child process of rocmprobe and its stderr is a pipe. A signal that ends the
+    program then ends rocmprobe, too.
 
     \b
     Examples:
@@ -53,7 +57,7 @@ def exec_command(
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.exec.command import find_program, replace_process, run_below, with_configuration
+    from rocmprobe.exec.command import find_program, replace_process, with_configuration
     from rocmprobe.exec.conditions import conditions
 
     under = conditions(profile, bypass, setting, simulated)
@@ -62,17 +66,25 @@ def exec_command(
     print_stderr(f"running under {under.words}")
     if removed := [name for name in os.environ if name not in environ]:
         print_stderr(f"not set in the program, because trials ran without: {', '.join(removed)}")
-    if not explains:
+    # If the caller closed stderr, the descriptor is rocmprobe's own, and nobody could read an explanation.
+    if not explains or not os.get_inheritable(2):
         replace_process(program, command, environ)
-    with TemporaryFile() as printed:
-        code = run_below(program, command, environ, printed)
-        if code:
-            printed.seek(0)
-            _explain(printed, code, environ)
-    return code
+    from rocmprobe.exec.runner import exit_like, run
+
+    printed = bytearray()
+
+    def keep(piece: bytes) -> None:
+        printed.extend(piece)
+        if len(printed) > 2 * _KEPT:
+            del printed[:-_KEPT]
+
+    code = run(program, command, environ, keep)
+    if code:
+        _explain(bytes(printed[-_KEPT:]), code, environ)
+    return exit_like(code)
 
 
-def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
+def _explain(printed: bytes, code: int, environ: Mapping[str, str]) -> None:
     from rocmprobe.cli.explain import facts_of_this_machine, without_identifiers
     from rocmprobe.explain.explain import explain
     from rocmprobe.explain.log_facts import Facts, facts_in, merge_and_derive, over, variables_in
@@ -80,9 +92,10 @@ def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
     from rocmprobe.text.console import Console
     from rocmprobe.text.log import read_log
 
-    log = read_log(printed)
+    log = read_log(io.BytesIO(printed))
     given = variables_in(f"{name}={value}" for name, value in environ.items())
     here = over(Facts(env=given, exit=_ENDS.get(code, "exception")), facts_of_this_machine())
     answer = without_identifiers(explain(log, merge_and_derive(here, facts_in(log))))
-    print_stderr(f"the program ended with exit code {code}")
+    how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+    print_stderr(f"the program ended with {how}")
     render_explanation(answer, Console(stderr=True), machine=True)

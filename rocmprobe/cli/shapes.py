@@ -22,7 +22,8 @@ def shapes_command(output: Path, force: bool, command: tuple[str, ...]) -> int:
     """Record the convolutions that your program runs.
 
     Each distinct problem is recorded once, from all processes of the program
-    (docs/training-with-the-bypass.md). The exit code is that of the program, or 2 if nothing was run.
+    (docs/training-with-the-bypass.md). The exit code is that of the program, or 2 if nothing was run. A
+    signal that ends the program ends rocmprobe, too.
 
     \b
     Example:
@@ -32,6 +33,7 @@ def shapes_command(output: Path, force: bool, command: tuple[str, ...]) -> int:
         raise BadInput(why)
     from rocmprobe.engine.journal import CannotWrite
     from rocmprobe.exec.recording import record
+    from rocmprobe.exec.runner import exit_like
 
     try:
         code, found = record(command, output, force)
@@ -41,4 +43,4 @@ def shapes_command(output: Path, force: bool, command: tuple[str, ...]) -> int:
         print_stderr(f"the program failed, so {output} is unchanged; --force replaces the file")
     else:
         print_stderr(f"{found or 'no'} problem(s) in {output}")
-    return code
+    return exit_like(code)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import shutil
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 from rocmprobe.model.results import BadInput
 
@@ -38,8 +36,6 @@ _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
 _PYTHON_VALUES = "WX"
 _ENV_VALUES = "uCaS"
 _DEEPEST = 5
-#: Maximum number of bytes of a child's stderr that are copied at once.
-_PIECE = 65_536
 _TAKES_AWAY = (
     "removes rocmprobe's variables from the environment, so nothing was run; write it before `rocmprobe`"
 )
@@ -83,46 +79,6 @@ def replace_process(program: str, command: Sequence[str], environ: Mapping[str, 
         os.execve(program, list(command), dict(environ))  # noqa: S606 - to become it is the purpose
     except OSError as error:
         raise cannot_run(command, error) from error
-
-
-def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
-    """Run ``program`` as a child, and copy its stderr to this process's stderr and to ``printed``.
-
-    Return the child's exit code, or 128 plus the number of the signal that ended the child. SIGTERM and
-    SIGHUP are forwarded to the child. Raises BadInput if the system cannot start the program.
-    """
-    try:
-        process = subprocess.Popen(
-            list(command), executable=program, env=dict(environ), stderr=subprocess.PIPE
-        )
-    except OSError as error:
-        raise cannot_run(command, error) from error
-    before = {
-        number: signal.signal(number, lambda received, _: _pass_on(process, received))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        assert process.stderr is not None
-        while piece := os.read(process.stderr.fileno(), _PIECE):
-            printed.write(piece)
-            _pass_bytes(piece)
-        code = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
-
-
-def _pass_bytes(piece: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        while piece:
-            piece = piece[os.write(2, piece) :]
-
-
-def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
-    # Do not pass on Ctrl-C, because the terminal also sends it to the child.
-    if number != signal.SIGINT:
-        process.send_signal(number)
 
 
 def cannot_run(command: Sequence[str], error: OSError) -> BadInput:

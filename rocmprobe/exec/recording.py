@@ -5,40 +5,34 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.exec import command as launch
+from rocmprobe.exec import runner
 from rocmprobe.model import shapes
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.text.reading import json_line, lines_of
 from rocmprobe.text.redact import redacted
 
-#: Signals that a terminal sends to all its processes, and signals that are usually sent to a single process.
-_OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
-_TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-
 
 def record(command: Sequence[str], path: Path, force: bool) -> tuple[int, Optional[int]]:
     """Run ``command``, and write its convolutions to the file ``path``.
 
-    Return (exit code as in a shell, number of problems). If the program fails, it does not replace an earlier
-    recording unless ``force``, and the number is None. Raise BadInput, before the program starts, if the
-    program does not exist or the file cannot be written (``output.write``). Raise OSError if writing fails
-    later.
+    Return (code of :func:`runner.run`, number of problems). If the program fails, it does not replace an
+    earlier recording unless ``force``, and the number is None. Raise BadInput, before the program starts, if
+    the program does not exist or the file cannot be written (``output.write``). Raise OSError if writing
+    fails later.
     """
     program = launch.find_program(command, os.environ)
     shapes.check_writable(path, force)
     folder = Path(tempfile.mkdtemp(prefix="rocmprobe-shapes-"))
     try:
         environ = launch.with_configuration({**os.environ, launch.RECORD: str(folder), **launch.NO_PACKING})
-        code = _run(program, command, environ)
+        code = runner.run(program, command, environ)
         found = merged(folder)
         if code and not force and path.is_file() and path.stat().st_size:
             return code, None
@@ -46,59 +40,6 @@ def record(command: Sequence[str], path: Path, force: bool) -> tuple[int, Option
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return code, len(found["problems"])
-
-
-def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
-    # In a terminal, the program stays in the foreground and gets Ctrl-C from the terminal. Elsewhere it gets
-    # a separate process group. Otherwise a signal to rocmprobe's group would reach it twice: directly, and
-    # forwarded by rocmprobe.
-    in_terminal = sys.stdin is not None and sys.stdin.isatty()
-    with _forwarding(in_terminal) as started:
-        try:
-            process = subprocess.Popen(
-                command, executable=program, env=dict(environ), start_new_session=not in_terminal
-            )
-        except OSError as error:
-            raise launch.cannot_run(command, error) from error
-        started(process)
-        code = process.wait()
-    return code if code >= 0 else 128 - code
-
-
-@contextmanager
-def _forwarding(in_terminal: bool) -> Iterator[Any]:
-    """Forward signals to the program that is started in the ``with`` block.
-
-    Yield a function that the block must call with the program's process.
-    """
-    process: Optional[subprocess.Popen[bytes]] = None
-    early: list[int] = []
-
-    def forward(number: int, _frame: object = None) -> None:
-        group = signal.Signals(number).name in _OF_A_TERMINAL
-        if process is None:
-            early.append(number)
-        elif not group:
-            process.send_signal(number)
-        elif not in_terminal and process.poll() is None:
-            os.killpg(process.pid, number)
-
-    def started(its: subprocess.Popen[bytes]) -> None:
-        nonlocal process
-        process = its
-        for number in early:
-            forward(number)
-
-    names = [getattr(signal, name) for name in (*_OF_A_TERMINAL, *_TO_ONE)]
-    # Signals that rocmprobe itself ignores, e.g. under nohup, stay ignored in the program.
-    before = {each: signal.getsignal(each) for each in names if signal.getsignal(each) != signal.SIG_IGN}
-    for each in before:
-        signal.signal(each, forward)
-    try:
-        yield started
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def merged(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,15 @@ _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr print an escape for each character that they cannot encode."""
+    """Prepare the standard streams for any text, and for a caller that has closed them.
+
+    Both output streams print an escape for each character that they cannot encode.
+    """
+    # Otherwise the next file that is opened would get the number of a closed stream, and errors would be
+    # written to this file. The program under `exec` still finds the stream closed.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -44,12 +52,21 @@ def print_stderr(text: object) -> None:
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)
-    click.echo(encodable(line, sys.stderr.encoding), err=True)
+    _write_stderr(encodable(line, sys.stderr.encoding))
 
 
 def print_stderr_lines(text: str) -> None:
     """Print several lines to stderr."""
-    click.echo(plain(text), err=True)
+    _write_stderr(plain(text))
+
+
+def _write_stderr(text: str) -> None:
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        # Nobody can read the message, but the command still works. Drop the stream, because Python would
+        # flush it at exit and change the exit code.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open
 
 
 def print_traceback() -> None:

@@ -1,0 +1,46 @@
+"""Programs under rocmprobe end, print and get signals as without rocmprobe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import programs
+
+PROGRAMS = programs.programs(megabytes=20)
+QUICK = [
+    ("SIGTERM to the process", "exec"),
+    ("SIGUSR1 to the process", "exec --explain"),
+    ("a daemon that keeps stdout and stderr", "exec --explain"),
+    ("stderr closed", "exec --explain"),
+    ("SIGINT to the group", "shapes"),
+    ("SIGSEGV", "shapes"),
+    ("Ctrl-Z, fg and Ctrl-C in a terminal", "shapes"),
+    ("own process group, then SIGINT to the first group", "shapes"),
+]
+ALL = [
+    pytest.param(title, command, marks=() if (title, command) in QUICK else pytest.mark.thorough)
+    for title in PROGRAMS
+    for command in programs.COMMANDS
+]
+
+
+@pytest.mark.parametrize(("title", "command"), ALL)
+def test_program(tmp_path: Path, title: str, command: str) -> None:
+    program = PROGRAMS[title]
+    bare, found = (program.run(words, tmp_path) for words in ((), programs.COMMANDS[command]))
+    assert programs.differences(bare, found) == [], (bare, found)
+
+
+@pytest.mark.parametrize("stream", ["2>/dev/full", "<&- >&- 2>&-"])
+def test_a_message_that_nobody_can_read_changes_nothing(tmp_path: Path, stream: str) -> None:
+    command = [*programs.COMMANDS["shapes"], "sh", "-c", "exit 4"]
+    script = 'cd "$1"; shift; "$@" ' + stream
+    shell = programs.Program(["sh", "-c", script, "sh", str(tmp_path), *command])
+    assert shell.run((), tmp_path).status == 4
+    assert (tmp_path / "shapes.json").exists()
