@@ -49,7 +49,7 @@ def kfd_nodes(folder: Path, *versions: int) -> Path:
         node.mkdir(parents=True)
         place = (2 + number) << 8
         node.joinpath("properties").write_text(
-            f"cpu_cores_count {0 if version else 8}\nsimd_count {80 if version else 0}\n"
+            f"cpu_cores_count {0 if version else 8}\nsimd_count {80 if version else 0}\nsimd_per_cu 2\n"
             f"gfx_target_version {version}\nlocation_id {place if version else 0}\ndomain 0\n"
         )
     return folder

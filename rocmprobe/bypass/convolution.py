@@ -294,7 +294,7 @@ class ConvolutionShape:
             device_type=result.device.type,
             channels_last=not result.is_contiguous(),
             dense=dense,
-            own_kernels=not own_kernels.refusal(result.device, dtype),
+            own_kernels=own_kernels.module(result.device, dtype),
         )
         plans = eligible(direction, self.plain, operands, self._cap, self._algorithm)
         line = problem_key(direction, self.plain, operands, self._cap, self._algorithm)

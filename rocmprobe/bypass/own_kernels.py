@@ -42,6 +42,11 @@ def refusal(device: torch.device, dtype: str) -> str:
     return _kernels(device, dtype).refusal
 
 
+def module(device: torch.device, dtype: str) -> Optional[kernels.Module]:
+    """Return the kernels for ``dtype`` on ``device``, or None if :func:`refusal` returns a reason."""
+    return _kernels(device, dtype).module
+
+
 def _kernels(device: torch.device, dtype: str) -> _Kernels:
     if device.type not in DEVICE_TYPES:
         return _Kernels("no GPU computes here")

@@ -42,8 +42,8 @@ _MOST_PREPARED = 4096
 def available(index: int, dtype: str) -> Module:
     """Compile and load the convolution kernels for ``dtype`` (e.g. "float32") on a device.
 
-    The kernels must have passed the self-test on this machine. With ``ROCMPROBE_BYPASS_KERNELS=1``, a missing
-    self-test runs first, in a child process.
+    Only the kernels that passed the self-test on this machine are loaded. With
+    ``ROCMPROBE_BYPASS_KERNELS=1``, a missing self-test runs first, in a child process.
 
     Raises:
         KernelsUnavailable: if the kernels cannot or must not be used, with the reason.
@@ -63,16 +63,20 @@ def available(index: int, dtype: str) -> Module:
         gate.write(folder, identity, found)
     if found.state != "passed":
         raise KernelsUnavailable(found.refusal())
-    return Module(device, dtype)
+    return Module(device, dtype, passed=found.kernels)
 
 
-def options(name: str, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """Return the kernels of the family ``name`` for a convolution, the fastest by estimate first.
+def options(module: Module, name: str, direction: str, plain: Geometry, cap: int) -> list[Option]:
+    """Return the loaded kernels of the family ``name`` for a convolution.
 
     Each kernel needs at most ``cap`` bytes of workspace.
     """
-    found = FAMILIES[name].options(direction, plain, dtype, cap)
-    return [replace(each, variant=f"{each.variant} {source_hash()}") for each in found]
+    found = FAMILIES[name].options(direction, plain, module.dtype, cap, module.device.compute_units)
+    return [
+        replace(each, variant=f"{each.variant} {source_hash()}")
+        for each in found
+        if each.kernels <= module.usable
+    ]
 
 
 def convolution(

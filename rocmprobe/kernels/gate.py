@@ -1,8 +1,8 @@
 """Gate that decides whether the kernels may run on this machine.
 
-The kernels may run only after they passed a self-test on this machine. The verdict is stored in the cache
-folder, in one file for each combination of chip, effective ISA, runtime, source and dtype. A self-test that
-froze the machine counts as failed.
+A kernel may run only after it passed a self-test on this machine. The verdict names these kernels. It is
+stored in the cache folder, in one file for each combination of chip, effective ISA, runtime, source and
+dtype. A self-test that froze the machine counts as failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocmprobe import output
 from rocmprobe.lifetime import is_running
 
 VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
-_VERSION = 1
+_VERSION = 2
 #: Seconds for the whole self-test, including compilation.
 TIME_LIMIT = 180
 #: Seconds after which the child ends itself. The parent's limit is shorter, so usually the parent kills the
@@ -42,12 +42,14 @@ class KernelVerdict:
         reason: why the self-test failed.
         log: log of the self-test, or the end of the child's output.
         process: id of the process that started the self-test.
+        kernels: names of the kernels that gave exact results.
     """
 
     state: str
     reason: str = ""
     log: str = ""
     process: int = 0
+    kernels: tuple[str, ...] = ()
 
     def refusal(self) -> str:
         """Return the reason why the kernels must not be used, or "" if they can be used."""
@@ -71,7 +73,7 @@ def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
         record = json.loads(_path(folder, identity).read_text("utf-8"))
         if record["version"] != _VERSION or record["identity"] != dict(identity):
             return KernelVerdict("untried")
-        verdict = KernelVerdict(**record["verdict"])
+        verdict = _parsed(record["verdict"])
         if verdict.state not in ("passed", "failed", "began"):
             return KernelVerdict("untried")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -125,8 +127,8 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
         raise
     text = output.decode("utf-8", "replace")
     try:
-        return KernelVerdict(**json.loads(text.strip().rpartition("\n")[2]))
-    except (ValueError, TypeError):
+        return _parsed(json.loads(text.strip().rpartition("\n")[2]))
+    except (ValueError, TypeError, KeyError):
         seconds = time.monotonic() - started
         ended = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
         return KernelVerdict(
@@ -139,6 +141,10 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
 def to_line(verdict: KernelVerdict) -> str:
     """Format a verdict as one line for :func:`tried_in_child`."""
     return json.dumps(asdict(verdict))
+
+
+def _parsed(fields: dict[str, Any]) -> KernelVerdict:
+    return KernelVerdict(**{**fields, "kernels": tuple(fields["kernels"])})
 
 
 def _path(folder: Path, identity: Mapping[str, str]) -> Path:

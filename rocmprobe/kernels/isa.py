@@ -1,4 +1,4 @@
-"""ISAs of a GPU: native ISA, effective ISA, and the target of the compiler.
+"""Chip of a GPU: native ISA, effective ISA, compute units, and the target of the compiler.
 
 The native ISA is the ISA of the chip. The runtime reports the effective ISA, which
 ``HSA_OVERRIDE_GFX_VERSION`` changes.
@@ -19,6 +19,14 @@ from rocmprobe.runtimes import kfd
 _OVERRIDABLE = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
 OVERRIDE_ISA = "gfx1030"
 _PROPERTIES_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Native ISA (e.g. "gfx1010") and number of compute units of a GPU."""
+
+    isa: str
+    compute_units: int
 
 
 @dataclass(frozen=True)
@@ -66,16 +74,17 @@ def hip_target(shown: str, native: str) -> Target:
     )
 
 
-def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
-    """Return the ISA of the chip at a PCI address (e.g. "0000:03:00.0"), from KFD's topology.
+def native_chip(pci_address: Optional[str], nodes: str = kfd.NODES) -> Chip:
+    """Return the chip at a PCI address (e.g. "0000:03:00.0"), from KFD's topology.
 
-    If the address is None or unknown to KFD, return the common ISA of all GPUs.
+    If the address is None or unknown to KFD, return the common ISA of all GPUs and the smallest number of
+    compute units.
 
     Raises:
         KernelsUnavailable: if KFD has no GPU (as in WSL), or if the ISA is ambiguous.
     """
     found = [
-        (kfd.pci_address(properties), isa)
+        (kfd.pci_address(properties), isa, kfd.compute_units(properties) or 1)
         for properties in kfd.gpu_nodes(_names(nodes), lambda name: _text(Path(nodes, name))).values()
         if (isa := kfd.native_isa(properties))
     ]
@@ -84,13 +93,14 @@ def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
             f"the native ISA of the GPU is unknown: {nodes} lists no GPU (WSL, or no amdgpu driver)"
         )
     slot = _slot(pci_address or "")
-    isas = {isa for address, isa in found if _slot(address) == slot} or {isa for _, isa in found}
+    here = [each for each in found if _slot(each[0]) == slot] or found
+    isas = {isa for _, isa, _ in here}
     if len(isas) > 1:
         raise KernelsUnavailable(
             f"the native ISA of the GPU is unknown: {nodes} lists {', '.join(sorted(isas))}, but no GPU at "
             f"{pci_address or 'a known PCI address'}"
         )
-    return isas.pop()
+    return Chip(isas.pop(), min(units for _, _, units in here))
 
 
 def _slot(address: str) -> str:

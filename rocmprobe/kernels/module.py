@@ -6,7 +6,7 @@ This module does not check whether the kernels may be used (see ``gate.py``).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Optional, Union
@@ -46,7 +46,9 @@ class KernelDevice:
             raise self.failed(failure) from None
         #: Version such as "HIP 60443484".
         self.version = f"HIP {version}"
-        self.target = isa.hip_target(shown, isa.native_isa(self._pci_address()))
+        chip = isa.native_chip(self._pci_address())
+        self.target = isa.hip_target(shown, chip.isa)
+        self.compute_units = chip.compute_units
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
@@ -101,7 +103,12 @@ class KernelDevice:
 
 
 class Module:
-    """All kernels of one dtype, loaded on a device.
+    """Kernels of one dtype, loaded on a device.
+
+    Attributes:
+        kernels: resources of all compiled kernels by name, from the metadata of the code object.
+        usable: names of the kernels that can be launched: those in ``passed`` that need no memory in place of
+            registers. Without ``passed``, all kernels count as passed.
 
     ``folder`` is the cache folder, "" for the default folder, or None for no cache.
 
@@ -115,6 +122,7 @@ class Module:
         dtype: str,
         folder: Union[Path, str, None] = "",
         source: Optional[str] = None,
+        passed: Optional[Collection[str]] = None,
     ) -> None:
         target = device.target
         self.device = device
@@ -128,7 +136,6 @@ class Module:
         )
         code = self.compiled.code
         try:
-            #: Kernels by name, from the metadata of the code object.
             self.kernels = code_object.kernels(code)
             if target.patched:
                 code = code_object.with_isa(code, target.effective)
@@ -147,22 +154,15 @@ class Module:
             self._functions = {
                 name: device.modules.function(self._module, name)
                 for name, kernel in self.kernels.items()
-                if not kernel.refusal
+                if not kernel.refusal and (passed is None or name in passed)
             }
-
-    def refusal(self, launches: Iterable[Launch]) -> str:
-        """Return the reason why a launch must not run, e.g. spilled registers, or "" if all can run."""
-        for launch in launches:
-            kernel = self.kernels.get(launch.kernel)
-            if kernel and kernel.refusal:
-                return kernel.refusal
-        return ""
+        self.usable = frozenset(self._functions)
 
     def launch(self, launches: Iterable[Launch], addresses: Mapping[str, int], stream: int = 0) -> None:
         """Queue launches on a stream (its handle, 0 for the default stream).
 
         Raises:
-            KernelsUnavailable: if a kernel is missing or must not run, or if a launch fails.
+            KernelsUnavailable: if a kernel is not usable, or if a launch fails.
         """
         runtime, index = self.device.runtime, self.device.index
         # Switch the device only if necessary. This code runs for every convolution, and usually torch has
@@ -184,15 +184,12 @@ class Module:
     def _queue(self, launches: Iterable[Launch], addresses: Mapping[str, int], stream: int) -> None:
         queue = self.device.modules.launch
         for launch in launches:
-            function = self._functions.get(launch.kernel) or self._function(launch)
+            function = self._functions.get(launch.kernel)
+            if function is None:
+                known = self.kernels.get(launch.kernel)
+                why = (known and known.refusal) or f"{launch.kernel} did not pass the self-test"
+                raise KernelsUnavailable(why)
             queue(function, launch.grid, launch.threads, launch.filled(addresses), stream)
-
-    def _function(self, launch: Launch) -> int:
-        refusal = self.refusal((launch,))
-        if refusal:
-            raise KernelsUnavailable(refusal)
-        function = self._functions[launch.kernel] = self.device.modules.function(self._module, launch.kernel)
-        return function
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Optional
@@ -53,6 +54,9 @@ PROBLEMS = (
     _problem(1, 8, 16, 8, (12, 11), (5, 3), stride=2, padding=2),
     _problem(2, 8, 12, 4, (7, 9), (3, 3), padding=2, dilation=2),
     _problem(1, 4, 4, 4, (40, 36), (3, 3), padding=1),
+    _problem(2, 6, 12, 3, (9, 14), (5, 3), padding=2),
+    _problem(1, 5, 5, 5, (11, 9), (4, 5), padding=2),
+    _problem(1, 4, 4, 4, (70,), (3,), padding=1),
 )
 
 
@@ -63,14 +67,17 @@ class SelfTest:
     Attributes:
         compile_seconds: seconds of compilation, 0 for cached code.
         cases: number of kernel runs.
-        wrong: one line for each run with an incorrect result, a stray write or an error.
+        wrong: one line for each run with an incorrect result, a stray write or an error, and for each kernel
+            that no problem ran.
         log: registers and LDS of each kernel, and the log of the compiler.
+        passed: names of the kernels that ran. If ``wrong`` is empty, all their results were exact.
     """
 
     compile_seconds: float
     cases: int
     wrong: tuple[str, ...]
     log: str
+    passed: tuple[str, ...] = ()
 
 
 def trial(device: KernelDevice, dtype: str) -> SelfTest:
@@ -81,23 +88,29 @@ def trial(device: KernelDevice, dtype: str) -> SelfTest:
     """
     module = Module(device, dtype)
     cases, wrong = 0, []
+    chosen: set[str] = set()
+    ran: set[str] = set()
     with device.current():
-        for plain in PROBLEMS:
-            for name, family in FAMILIES.items():
-                for direction in RESULTS:
-                    for option in family.options(direction, plain, dtype, _WORKSPACE, every=True):
-                        for last in (False, True):
-                            cases += 1
-                            fault = _fault(module, family, direction, plain, option, last)
-                            if fault:
-                                layout = "channels-last" if last else "contiguous"
-                                wrong.append(f"{name} {option.variant} {direction} {plain} {layout}: {fault}")
+        for plain, (name, family), direction in product(PROBLEMS, FAMILIES.items(), RESULTS):
+            for option in family.options(
+                direction, plain, dtype, _WORKSPACE, device.compute_units, every=True
+            ):
+                if not option.kernels <= module.usable:
+                    continue
+                chosen |= option.kernels
+                for last in (False, True):
+                    cases += 1
+                    fault = _fault(module, family, direction, plain, option, last, ran)
+                    if fault:
+                        layout = "channels-last" if last else "contiguous"
+                        wrong.append(f"{name} {option.variant} {direction} {plain} {layout}: {fault}")
+    wrong += [f"{name}: no problem of the self-test runs it" for name in sorted(chosen - ran)]
     kernels = "\n".join(
-        f"{each.name}: {each.vgprs} VGPRs, {each.sgprs} SGPRs, {each.lds} bytes of LDS"
+        each.refusal or f"{each.name}: {each.vgprs} VGPRs, {each.sgprs} SGPRs, {each.lds} bytes of LDS"
         for each in module.kernels.values()
     )
     log = "\n".join(filter(None, (module.compiled.log, kernels)))
-    return SelfTest(module.compiled.seconds, cases, tuple(wrong), log)
+    return SelfTest(module.compiled.seconds, cases, tuple(wrong), log, tuple(sorted(ran)))
 
 
 def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
@@ -124,17 +137,17 @@ def run_and_record(device: KernelDevice, dtype: str, folder: Optional[Path]) -> 
 
 def verdict_of(found: SelfTest) -> KernelVerdict:
     if not found.wrong:
-        return KernelVerdict("passed", log=found.log)
+        return KernelVerdict("passed", log=found.log, kernels=found.passed)
     count = f"{len(found.wrong)} of {found.cases} results of the self-test are wrong"
     return KernelVerdict("failed", count, "\n".join((*found.wrong, found.log)))
 
 
 def _fault(
-    module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
+    module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool, ran: set[str]
 ) -> str:
     """Run a kernel and return an error message, or "" if the result is exact.
 
-    If ``last`` is True, tensors are channels-last.
+    If ``last`` is True, tensors are channels-last. Add the names of all launched kernels to ``ran``.
     """
     shapes = exact.shapes(plain)
     layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
@@ -163,6 +176,7 @@ def _fault(
         addresses = {"bias": 0, **{key: buffer.address for key, buffer in buffers.items()}}
         module.launch(launches, addresses)
         module.device.modules.wait()
+        ran |= {launch.kernel for launch in launches}
         written = buffers[result].read()
         strayed = [key for key, buffer in buffers.items() if buffer.stray_writes()]
     except (KernelsUnavailable, CallFailed) as failure:

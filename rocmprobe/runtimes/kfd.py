@@ -45,6 +45,12 @@ def native_isa(properties: Mapping[str, int]) -> Optional[str]:
     return isa_name(version) if version else None
 
 
+def compute_units(properties: Mapping[str, int]) -> Optional[int]:
+    """Return the number of compute units of a node, or None if the driver does not report it."""
+    of_unit = properties.get("simd_per_cu", 0)
+    return properties["simd_count"] // of_unit if of_unit else None
+
+
 def pci_address(properties: Mapping[str, int]) -> str:
     """Return a node's PCI address, e.g. "0000:03:00.0"."""
     place = properties.get("location_id", 0)

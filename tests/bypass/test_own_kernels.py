@@ -160,7 +160,7 @@ def test_every_direction_and_dtype_is_computed_exactly(library, passed):
 
 
 @pytest.mark.thorough
-def test_what_was_measured_names_kernel_and_source_and_is_taken_again(library, passed):
+def test_a_plan_names_kernel_and_source_and_is_taken_again(library, passed):
     code = (
         _PROBLEM
         + """
@@ -176,10 +176,6 @@ print(explained.variant, "|", explained.own_kernels, "|", bypass.status()["own_k
     variant, *state = first.split(" | ")
     assert state == ["used", "{'cpu float32': 'used'}"]
     assert first == second
-    (file,) = (passed / "plans").iterdir()
-    records = [json.loads(line) for line in file.read_text().splitlines() if line]
-    (kept,) = {each["algorithm"] for each in records if "n1 c2 k100" in each["problem"]}
-    assert kept == f"kernel-gemm {variant}"
     tile, source = variant.split()
     assert "x" in tile
     assert len(source) == 16

@@ -21,7 +21,7 @@ IDENTITY = {
 
 
 def test_a_verdict_is_read_back_for_what_it_names_and_for_nothing_else(tmp_path):
-    verdict = KernelVerdict("failed", "12 of 40 values differ", log="some lines")
+    verdict = KernelVerdict("failed", "12 of 40 values differ", log="some lines", kernels=("a", "b"))
     gate.write(tmp_path / "new", IDENTITY, verdict)
     assert gate.read(tmp_path / "new", IDENTITY) == verdict
     for name in IDENTITY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stand_in_libraries import kfd_nodes
 
-from rocmprobe.kernels.isa import hip_target, native_isa
+from rocmprobe.kernels.isa import Chip, hip_target, native_chip
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 
 
@@ -46,15 +46,15 @@ def test_other_disguises_are_refused(shown, native):
     ],
 )
 def test_the_silicon_at_an_address(tmp_path, versions, address, isa):
-    assert native_isa(address, str(kfd_nodes(tmp_path, *versions))) == isa
+    assert native_chip(address, str(kfd_nodes(tmp_path, *versions))) == Chip(isa, compute_units=40)
 
 
 def test_silicon_that_cannot_be_told_from_another_is_not_known(tmp_path):
     nodes = str(kfd_nodes(tmp_path, 100100, 110000))
     with pytest.raises(KernelsUnavailable, match="gfx1010, gfx1100, but no GPU at 0001:03:00"):
-        native_isa("0001:03:00.0", nodes)
+        native_chip("0001:03:00.0", nodes)
     with pytest.raises(KernelsUnavailable, match="no GPU at a known PCI address"):
-        native_isa(None, nodes)
+        native_chip(None, nodes)
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_without_silicon_that_names_itself_it_is_not_known(tmp_path, properties)
     (tmp_path / "1" / "properties").write_bytes(properties)
     (tmp_path / "2").mkdir()
     with pytest.raises(KernelsUnavailable, match="the native ISA of the GPU is unknown"):
-        native_isa("0000:03:00.0", str(tmp_path))
+        native_chip("0000:03:00.0", str(tmp_path))

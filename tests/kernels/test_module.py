@@ -15,7 +15,7 @@ from stand_in_libraries import gpu_environment, hip_with_modules, kfd_nodes
 
 _START = """
 import ctypes
-from rocmprobe.kernels import probe
+from rocmprobe.kernels import probe, rates
 from rocmprobe.kernels.module import KernelDevice, Module
 from rocmprobe.kernels.sources import source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
@@ -158,7 +158,7 @@ def test_a_kernel_that_spills_is_refused_by_name(python):
     lines = python(
         """
         module = Module(KernelDevice(0), "float32", None, SOURCE)
-        print(module.refusal([probe.launch(1)]))
+        print(sorted(module.usable))
         print(refused(module.launch, [probe.launch(1)], addresses)[0])
         """,
         LC_STAND_IN_SPILLS="write_indices",
@@ -167,7 +167,24 @@ def test_a_kernel_that_spills_is_refused_by_name(python):
         "write_indices uses memory instead of registers: "
         "7 vector and 0 scalar registers spilled, 28 bytes of scratch"
     )
-    assert lines == [expected, expected]
+    assert lines == ["[]", expected]
+
+
+def test_a_kernel_that_did_not_pass_cannot_be_chosen_or_launched(python):
+    lines = python(
+        """
+        from rocmprobe import kernels
+        from rocmprobe.geometry import geometry
+        one = dict(stride=(1, 1), padding=(0, 0), dilation=(1, 1))
+        module = Module(KernelDevice(0), "float32", passed=["grouped_gather_1x4"])
+        depthwise = geometry((1, 4, 9, 9), (4, 1, 3, 3), groups=4, **one)
+        grouped = geometry((1, 8, 9, 9), (8, 4, 3, 3), groups=2, **one)
+        for plain in (depthwise, grouped):
+            print([each.kernels for each in kernels.options(module, "kernel-grouped", "fwd", plain, 1 << 20)])
+        print(refused(module.launch, [rates.copy(16)], addresses)[0])
+        """
+    )
+    assert lines == ["[frozenset({'grouped_gather_1x4'})]", "[]", "copy_values did not pass the self-test"]
 
 
 @pytest.mark.parametrize(

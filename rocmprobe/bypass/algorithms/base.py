@@ -28,6 +28,7 @@ from typing import Callable, Optional
 import torch
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
+from rocmprobe.kernels import Module
 
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -43,14 +44,14 @@ class Operands:
         device_type: "cpu" or "cuda".
         channels_last: True if the results must be channels-last.
         dense: False if an operand must be copied before BLAS can use it as a matrix (e.g. a slice).
-        own_kernels: True if the kernels of :mod:`rocmprobe.kernels` can be used for this device and dtype.
+        own_kernels: kernels of :mod:`rocmprobe.kernels` that can be used for this device and dtype, if any.
     """
 
     dtype: str
     device_type: str
     channels_last: bool
     dense: bool
-    own_kernels: bool = False
+    own_kernels: Optional[Module] = None
 
     @property
     def size(self) -> int:

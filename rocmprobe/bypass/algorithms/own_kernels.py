@@ -29,7 +29,7 @@ class OwnKernel(Algorithm):
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
         """Return a plan for each applicable kernel, lowest estimated cost first."""
-        if not operands.own_kernels:
+        if operands.own_kernels is None:
             return []
         return [
             Plan(
@@ -37,7 +37,7 @@ class OwnKernel(Algorithm):
                 option.moved_bytes, option.launches, option.variant,
                 max(_LEAST_SHARE, option.gemm_share),
             )
-            for option in kernels.options(self.name, direction, plain, operands.dtype, cap)
+            for option in kernels.options(operands.own_kernels, self.name, direction, plain, cap)
         ]  # fmt: skip
 
     def forward(

@@ -166,7 +166,8 @@ def explain_problem(
     dtype = str(value("dtype"))
     check(dtype, device.type, algorithm)
     refusal = own_kernels.refusal(device, dtype)
-    operands = Operands(dtype, device.type, value("channels_last"), dense=True, own_kernels=not refusal)
+    module = own_kernels.module(device, dtype)
+    operands = Operands(dtype, device.type, value("channels_last"), dense=True, own_kernels=module)
     cap = int(workspace_mb * MEGABYTE)
     found = {}
     for direction in (FWD, BWD_DATA, BWD_WEIGHTS):

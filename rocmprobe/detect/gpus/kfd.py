@@ -12,7 +12,7 @@ from typing import Optional
 
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
-from rocmprobe.runtimes.kfd import NODES, gpu_nodes, native_isa, parse_properties, pci_address
+from rocmprobe.runtimes.kfd import NODES, compute_units, gpu_nodes, native_isa, parse_properties, pci_address
 
 AMD = 0x1002
 #: Values of heap_type in mem_banks for memory on the GPU: visible to the CPU, and not visible to the CPU.
@@ -54,8 +54,7 @@ class Node:
     @property
     def cus(self) -> Optional[int]:
         """Number of compute units, or None if unknown."""
-        per_cu = self.properties.get("simd_per_cu", 0)
-        return self.properties["simd_count"] // per_cu if per_cu else None
+        return compute_units(self.properties)
 
     @property
     def with_cpu(self) -> bool:

@@ -16,6 +16,7 @@ class Option:
 
     Attributes:
         variant: name of the kernel within its family.
+        kernels: names of all kernels that its launches can use, for tensors of any strides.
         workspace_bytes: bytes that the kernel needs in addition to the tensors.
         flops: number of multiplications and additions.
         moved_bytes: estimated bytes that are read and written. The family ``gemm`` counts only packed weights
@@ -24,6 +25,7 @@ class Option:
     """
 
     variant: str
+    kernels: frozenset[str]
     workspace_bytes: int
     flops: int
     moved_bytes: int
@@ -35,9 +37,15 @@ class Family(Protocol):
     """Interface of the modules ``grouped`` and ``gemm``."""
 
     def options(
-        self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False
+        self,
+        direction: str,
+        plain: Geometry,
+        dtype: str,
+        cap: int,
+        compute_units: int,
+        every: bool = False,
     ) -> list[Option]:
-        """Return the kernels that need at most ``cap`` bytes of workspace, the fastest by estimate first.
+        """Return the kernels that need at most ``cap`` bytes of workspace.
 
         If ``every`` is True, also return kernels that are expected to be slow.
         """

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
 from rocmprobe.geometry import FWD, Geometry
-from rocmprobe.kernels.exact import channels_last, contiguous, shapes
+from rocmprobe.kernels.exact import contiguous, shapes
 from rocmprobe.kernels.families import reduction
 from rocmprobe.kernels.families.extents import (
     GRID,
@@ -27,11 +27,14 @@ from rocmprobe.kernels.families.extents import (
     reciprocal,
     round_up,
 )
+from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.families.gather import Axis, gathers
-from rocmprobe.kernels.families.tiles import Tile
+from rocmprobe.kernels.families.tiles import Tile, cheapest
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "gather_gemm.hip"
+#: Name of the kernel that packs weights.
+PACK = "gather_pack"
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
 #: Minimum number of terms in a partial sum. With fewer terms, a kernel spends at least a fifth of its time on
@@ -109,11 +112,9 @@ class GatherArguments(ctypes.Structure):
 
     _fields_ = [
         ("read", ctypes.c_void_p),
-        ("weight", ctypes.c_void_p),
         ("workspace", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("write", ctypes.c_void_p),
-        ("weight_group", ctypes.c_int64),
         ("read_group", ctypes.c_int64),
         ("write_group", ctypes.c_int64),
         ("write_split", ctypes.c_int64),
@@ -130,7 +131,6 @@ class GatherArguments(ctypes.Structure):
         ("write_sample", ctypes.c_uint32),
         ("write_row", ctypes.c_uint32),
         ("write_bytes", _ThreeUnsigned),
-        ("weight_row", ctypes.c_uint32),
         ("phases", _Phases),
     ]
 
@@ -138,35 +138,24 @@ class GatherArguments(ctypes.Structure):
 STRUCTURES = (GatherPhase, GatherPackArguments, GatherArguments)
 
 
-@dataclass(frozen=True)
 class GatherTile(Tile):
-    """A tile of the kernels for forward and bwd-data.
-
-    Attributes:
-        direct: True if the kernel reads weights that are not packed.
-    """
-
-    direct: bool = False
-
-    @property
-    def packing(self) -> GatherTile:
-        """Tile of equal size that reads packed weights."""
-        return replace(self, name=self.name.replace("direct_", ""), direct=False)
+    """A tile of the kernels for forward and bwd-data."""
 
     def kernel(self, quads: bool) -> str:
         """Return the kernel's name. With ``quads``, the kernel reads four channels at once."""
         return f"gather_gemm_{self.name}_quads" if quads else f"gather_gemm_{self.name}"
 
+    @property
+    def kernels(self) -> frozenset[str]:
+        """Names of the kernels of this tile."""
+        return frozenset(self.kernel(quads) for quads in ((False,) if self.wide else (False, True)))
+
 
 TILES = (
-    GatherTile("128x128x8", 128, 128, 8, 256, 0.94),
     GatherTile("128x64x16", 128, 64, 16, 128, 0.94),
-    GatherTile("64x128x8", 64, 128, 8, 128, 0.91),
     GatherTile("64x64x8", 64, 64, 8, 64, 0.90),
     GatherTile("32x128x8", 32, 128, 8, 64, 0.84),
     GatherTile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
-    GatherTile("direct_128x64x16", 128, 64, 16, 128, 0.92, direct=True),
-    GatherTile("direct_64x64x8", 64, 64, 8, 64, 0.88, direct=True),
 )
 
 
@@ -222,6 +211,55 @@ def fits(tile: GatherTile, product: Product) -> bool:
     if not tile.wide and not product.depth:
         return True
     return tile.holds([axis.taps for axis in product.axes], [axis.read_tap_step for axis in product.axes])
+
+
+def options(
+    direction: str, plain: Geometry, dtype: str, cap: int, compute_units: int, every: bool = False
+) -> list[Option]:
+    """Return the kernel for a convolution, if it needs at most ``cap`` bytes of workspace.
+
+    If ``every`` is True, return the kernels of all tiles, with and without a split.
+    """
+    found = products(direction, plain)
+    fitting = [tile for tile in TILES if all(fits(tile, each) for each in found)]
+
+    def blocks_of(tile: GatherTile) -> list[int]:
+        return [_blocks(plain, tile, each) for each in found]
+
+    tiles = fitting if every else cheapest(fitting, blocks_of)
+    item, offered = ITEM_BYTES[dtype], []
+    values = plain.batch * sum(each.rows * each.groups * each.positions for each in found)
+    useful = plain.batch * sum(each.rows * each.groups * each.positions * each.depth for each in found)
+    for tile in tiles:
+        blocks = blocks_of(tile)
+        filling = splits_for(found, tile, sum(blocks), compute_units * tile.blocks_per_unit)
+        ways = [
+            Option(
+                variant=f"{tile.name}/{splits}",
+                kernels=tile.kernels | {PACK, *([reduction.KERNEL] if splits > 1 else ())},
+                workspace_bytes=workspace_bytes(direction, plain, tile, found, splits),
+                flops=2 * useful,
+                moved_bytes=plain.filters * plain.depth * item
+                + workspace_bytes(direction, plain, tile, found, 1)
+                + (8 * splits * values if splits > 1 else 0),
+                launches=launch_count(found, splits),
+                gemm_share=tile.expected_share(
+                    useful,
+                    [(splits * count, each.depth / splits) for count, each in zip(blocks, found)],
+                    compute_units,
+                ),
+            )
+            for splits in ((1, 2) if every else (filling, 1))
+        ]
+        within = [each for each in ways if each.workspace_bytes <= cap]
+        offered += within if every else within[:1]
+    return offered
+
+
+def _blocks(plain: Geometry, tile: GatherTile, product: Product) -> int:
+    """Return the number of blocks that compute a product if its sums are not split."""
+    columns = -(-plain.batch * product.positions // tile.columns)
+    return columns * -(-product.rows // tile.rows) * product.groups
 
 
 def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
@@ -304,8 +342,6 @@ def prepare(
         Destination(result, item, 1) if splits == 1 else Destination(Strides.of(contiguous(shape)), 4, splits)
     )
     sizes = padded(plain).image if direction == FWD else padded(plain).feature
-    if tile.direct and not (direction == FWD and _is_in_order(plain, weight, item, reading)):
-        tile = tile.packing
     launches: list[Launch] = []
     workspace = Pointer("workspace", "workspace")
     parts = workspace_bytes(direction, plain, tile, found, 1)
@@ -320,7 +356,6 @@ def prepare(
         for first in range(0, plain.batch, samples):
             pointers = (
                 workspace,
-                *([Pointer("weight", "weight")] if tile.direct else ()),
                 *([Pointer("bias", "bias")] if has_bias and splits == 1 else ()),
                 Pointer("read", read, first * reading.outer * item),
                 Pointer("write", write, first * result.outer * item)
@@ -329,9 +364,7 @@ def prepare(
             )
             count = min(samples, plain.batch - first)
             launches.append(
-                _multiply(
-                    batch, phases, tile, item, reading, weight, writing, sizes, prod(shape), count, pointers
-                )
+                _multiply(batch, phases, tile, item, reading, writing, sizes, prod(shape), count, pointers)
             )
     if splits > 1:
         strides = (result.outer, result.inner, *result.axes)
@@ -340,19 +373,6 @@ def prepare(
             reduction.launch(shape, strides, splits, workspace_offset=parts, target=target, has_bias=has_bias)
         )
     return tuple(launches)
-
-
-def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
-    """Return True if a direct tile can read the weights.
-
-    ``reading`` has the strides of the image. If the image is channels-last, each filter must be channels-last
-    too. Otherwise, each filter must be contiguous. The filters of a group must span less than 2^31 bytes.
-    """
-    _, channels, *taps = shape = shapes(plain)["weight"]
-    order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
-    steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
-    reach = (weight.outer * (plain.filters // plain.groups) + plain.depth) * item
-    return reach < REACH and all(size == 1 or step == wanted for size, step, wanted in steps)
 
 
 @dataclass(frozen=True)
@@ -415,8 +435,7 @@ def _pack(
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
     product, axes = batch[0], _steps(batch)
-    # A direct tile reads unpacked weights. With 0 rows, the launch only writes the table.
-    rows = 0 if tile.direct else round_up(product.rows, tile.rows)
+    rows = round_up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),
         row_step=weight.outer if forward else weight.inner,
@@ -437,12 +456,12 @@ def _pack(
         phases=_Phases(*phases),
     )
     grid = (
-        max(1, round_up(rows, _PACK_ROWS) // _PACK_ROWS),
+        round_up(rows, _PACK_ROWS) // _PACK_ROWS,
         -(-max(each.depth_padded for each in phases) // _PACK_DEPTH),
         len(batch) * product.groups,
     )
     pointers = (Pointer("workspace", "workspace"), Pointer("weight", "weight"))
-    return Launch("gather_pack", grid, _PACK_THREADS, arguments, pointers)
+    return Launch(PACK, grid, _PACK_THREADS, arguments, pointers)
 
 
 def _multiply(
@@ -451,7 +470,6 @@ def _multiply(
     tile: GatherTile,
     item: int,
     reading: Strides,
-    weight: Strides,
     writing: Destination,
     sizes: Sequence[int],
     values: int,
@@ -463,8 +481,6 @@ def _multiply(
     read_axes, write_axes = reading.padded().axes, writing.strides.padded().axes
     columns = [samples * each.positions for each in batch]
     arguments = GatherArguments(
-        weight_group=product.rows * weight.outer * item,
-        weight_row=weight.outer * item if tile.direct else 0,
         read_group=product.channels * reading.inner * item,
         write_group=product.rows * writing.strides.inner * writing.item,
         write_split=values * writing.item,

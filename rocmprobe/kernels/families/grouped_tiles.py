@@ -5,21 +5,22 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import ceil
-from typing import Any
+from typing import Any, Optional
 
 from rocmprobe.kernels.families.gather import Axis
-from rocmprobe.kernels.launches import Launch
 
-#: Number of threads in a block, and of floats in its LDS, as in source/grouped.hip.
-THREADS = 256
-_WORDS = 5120
+#: Threads of a block, floats of its LDS, positions of a thread, and rows and columns of taps that a thread
+#: adds at once, as in ``source/grouped.hip``.
+THREADS, _WORDS, _REPEATS, BLOCK = 256, 5120, 4, 3
+_THREAD_BITS = 8
 
 TILE_FIELDS: list[tuple[str, Any]] = [
-    *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits")),
-    *((name, ctypes.c_int32) for name in ("repeat_x", "repeat_y", "width", "height")),
-    *((name, ctypes.c_int32) for name in ("staged_width", "staged_height", "words")),
+    *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits", "rows")),
+    *((name, ctypes.c_int32) for name in ("repeat_x", "repeat_y", "adjacent", "width", "height")),
+    *((name, ctypes.c_int32) for name in ("staged_width", "staged_height", "words", "tap_row", "tap_column")),
     *((name, ctypes.c_int32) for name in ("groups", "group_tiles", "channels", "outputs")),
     *((name, ctypes.c_int32 * 3) for name in ("tiles", "count", "size", "taps")),
     *((name, ctypes.c_int32 * 3) for name in ("read_step", "read_first", "tap_step", "advance")),
@@ -29,117 +30,84 @@ TILE_FIELDS: list[tuple[str, Any]] = [
 
 
 @dataclass(frozen=True)
-class SideStrides:
-    """Strides in bytes of source, weight and target, each for five dimensions.
-
-    For bwd-weights, the source is the image and the target is the feature.
-    """
-
-    source: tuple[int, ...]
-    weight: tuple[int, ...]
-    target: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class GroupedTile:
     """Shape of a tile.
 
     Attributes:
         x_bits, y_bits, group_bits: number of threads in x, in y and over groups, as exponents of 2.
-        repeats: number of positions per thread, in x if ``along_x``, else in y.
-        staged: True if a block first copies its values to shared memory.
+        along_x: True if the positions of a thread are in one row, else in one column and adjacent.
+        fast: True if neighbouring threads have neighbouring groups, else neighbouring positions.
     """
 
     x_bits: int
     y_bits: int
     group_bits: int
-    repeats: int
     along_x: bool
     fast: bool
-    staged: bool
 
-    @property
-    def outputs(self) -> tuple[int, int]:
-        """Number of output positions in y and in x."""
+    def outputs(self, y: Axis, x: Axis) -> tuple[int, int]:
+        """Return the number of output positions in y and in x."""
         width, height = 1 << self.x_bits, 1 << self.y_bits
-        return (height, width * self.repeats) if self.along_x else (height * self.repeats, width)
+        if self.along_x:
+            return min(height, y.count), min(width * _REPEATS, x.count)
+        return height * _REPEATS, min(width, x.count)
+
+    def shares_rows(self, y: Axis) -> bool:
+        """Return True if adjacent positions read the same values for neighbouring taps."""
+        return not self.along_x and y.read_step == 1 and y.read_tap_step == 1 and y.taps >= BLOCK
 
 
-@dataclass(frozen=True)
-class LaunchWithCost:
-    """A launch with its estimated cost.
-
-    ``moved_bytes`` is the number of bytes that the threads load and store, ignoring caches.
-    """
-
-    launch: Launch
-    moved_bytes: int
-    cost: float
-    staged: bool
-
-
-def _bits(count: int) -> int:
-    return (count - 1).bit_length()
-
-
-def _tiles(
-    axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, repeats: Sequence[int]
-) -> Iterator[GroupedTile]:
+def _tiles(axes: tuple[Axis, ...], groups: int, fast: bool) -> Iterator[GroupedTile]:
     _, y, x = axes
-    for number, along_x in product(repeats, (False, True)):
-        if along_x and number == 1:
-            continue
-        most_x = _bits(ceil(x.count / number) if along_x else x.count)
-        most_y = _bits(y.count if along_x else ceil(y.count / number))
-        for x_bits in range(min(most_x, 8) + 1):
-            for y_bits in range(min(most_y, 8 - x_bits) + 1):
-                group_bits = min(_bits(groups), 8 - x_bits - y_bits)
-                yield GroupedTile(x_bits, y_bits, group_bits, number, along_x, fast, staged)
+    for along_x in (False, True):
+        most_x = _bits(ceil(x.count / _REPEATS) if along_x else x.count)
+        most_y = _bits(y.count if along_x else ceil(y.count / _REPEATS))
+        for x_bits, y_bits in product(range(most_x + 1), range(most_y + 1)):
+            group_bits = min(_bits(groups), _THREAD_BITS - x_bits - y_bits)
+            if group_bits >= 0:
+                yield GroupedTile(x_bits, y_bits, group_bits, along_x, fast)
 
 
+@lru_cache(maxsize=4096)
 def cheapest_tile(
-    axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, item: int, outputs: int, weights: bool
-) -> tuple[float, GroupedTile]:
-    """Return (cost, tile) of the cheapest tile. ``weights`` is True for bwd-weights.
+    axes: tuple[Axis, ...], groups: int, fast: bool, item: int, outputs: int, staged: bool, weights: int
+) -> Optional[GroupedTile]:
+    """Return the cheapest tile, or None if ``staged`` is True and no tile fits into LDS.
 
     The cost is the estimated number of instructions for one sample. The estimate assumes that each group has
-    one input channel, and that there is one position and one tap in z.
+    one input channel, and that there is one position and one tap in z. ``outputs`` is the number of channels
+    that a thread computes at once. ``weights`` is the number of weights in LDS for each group.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
 
     def cost(tile: GroupedTile) -> float:
-        height, width = tile.outputs
-        height, width = min(height, y.count), min(width, x.count)
+        height, width = tile.outputs(y, x)
+        blocks = ceil(y.count / height) * ceil(x.count / width) * ceil(groups / (1 << tile.group_bits))
+        if not staged:
+            # For each tap, the kernel computes an address and checks its bounds.
+            return blocks * (100 + _REPEATS * taps * (20 + outputs))
         staged_width = _staged_positions(x, width)
         words = _staged_positions(y, height) * staged_width << tile.group_bits
-        of_weights = 0 if weights else taps * outputs << tile.group_bits
-        blocks = ceil(y.count / height) * ceil(x.count / width) * ceil(groups / (1 << tile.group_bits))
-        if not tile.staged:
-            # For each tap, the kernel computes an address and checks its bounds.
-            return blocks * (100 + tile.repeats * taps * (20 + outputs))
-        if words + 4 + of_weights > _WORDS:
+        if words + 4 + (weights << tile.group_bits) > _WORDS:
             return float("inf")
         run = 1 << tile.group_bits if tile.fast else staged_width
         lines = ceil(words / run) * (1 + run * item / 64)
-        stages = 30 * ceil(words / THREADS) + 60 * ceil(of_weights / THREADS)
-        return blocks * (150 + stages + lines / 2 + tile.repeats * taps * (2 + outputs))
+        stages = 30 * ceil(words / THREADS) + 60 * ceil((weights << tile.group_bits) / THREADS)
+        reads = 1 if tile.shares_rows(y) else 2
+        return blocks * (150 + stages + lines / 2 + _REPEATS * taps * (reads + outputs))
 
-    def least(staged: bool) -> tuple[float, GroupedTile]:
-        repeats = ((4,) if weights else (4, 1)) if staged else (1,)
-        costs = [(cost(tile), tile) for tile in _tiles(axes, groups, fast, staged, repeats)]
-        return min(costs, key=lambda each: each[0])
-
-    found = least(staged)
-    return least(False) if found[0] == float("inf") else found
+    tile = min(_tiles(axes, groups, fast), key=cost)
+    return None if cost(tile) == float("inf") else tile
 
 
 def tile_fields(
     tile: GroupedTile, axes: tuple[Axis, ...], sizes: Sequence[int], groups: int, inputs: int,
-    source: Sequence[int],
+    source: Sequence[int], staged: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    """Return the values of TILE_FIELDS, except ``outputs``. ``source`` has the source's strides in bytes."""
     depth, y, x = axes
-    height, width = (min(each, axis.count) for each, axis in zip(tile.outputs, (y, x)))
+    height, width = tile.outputs(y, x)
     staged_height, staged_width = _staged_positions(y, height), _staged_positions(x, width)
     fast_bits = tile.group_bits if tile.fast else 0
     rows, advance_x = divmod(THREADS >> fast_bits, staged_width)
@@ -152,22 +120,25 @@ def tile_fields(
         group_step - staged_height * step_y,
     )
     three, three_unsigned = ctypes.c_int32 * 3, ctypes.c_uint32 * 3
-    covered = all(axis.taps for axis in axes)
     return {
         "fast_bits": fast_bits,
         "x_bits": tile.x_bits,
         "y_bits": tile.y_bits,
         "group_bits": tile.group_bits,
+        "rows": 1 if tile.along_x else _REPEATS,
         "repeat_x": 1 << tile.x_bits if tile.along_x else 0,
-        "repeat_y": 0 if tile.along_x else 1 << tile.y_bits,
+        "repeat_y": 0 if tile.along_x else 1,
+        "adjacent": tile.shares_rows(y),
         "width": width,
         "height": height,
         "staged_width": staged_width,
         "staged_height": staged_height,
-        "words": (staged_height * staged_width << tile.group_bits) if tile.staged else 0,
+        "words": (staged_height * staged_width << tile.group_bits) if staged else 0,
+        "tap_row": y.read_tap_step * staged_width << fast_bits if y.taps > 1 else 0,
+        "tap_column": x.read_tap_step << fast_bits if x.taps > 1 else 0,
         "groups": groups,
         "group_tiles": ceil(groups / (1 << tile.group_bits)),
-        "channels": inputs if covered else 0,
+        "channels": inputs if all(axis.taps for axis in axes) else 0,
         "tiles": three(depth.count, ceil(y.count / height), ceil(x.count / width)),
         "count": three(*(axis.count for axis in axes)),
         "size": three(*sizes),
@@ -184,46 +155,13 @@ def tile_fields(
     }
 
 
-def _count_inside(axis: Axis, size: int, positions: int) -> int:
-    """Return the total number of positions that the tiles read along ``axis``, except padding.
-
-    A position counts once for each tile that reads it. Each tile writes at most ``positions`` positions.
-    """
-    span = _staged_positions(axis, positions)
-    total = 0
-    for first in range(0, axis.count, positions):
-        low = first * axis.read_step + axis.read_first
-        total += max(0, min(low + span, size) - max(low, 0))
-    return total
-
-
-def values_read(
-    tile: GroupedTile, axes: tuple[Axis, ...], sizes: Sequence[int], height: int, width: int
-) -> int:
-    """Return how many values of one channel a launch reads for one sample."""
-    depth, y, x = axes
-    if not all(axis.taps for axis in axes):
-        return 0
-    depths = count_inside_taps(depth, sizes[0])
-    if tile.staged:
-        return depths * _count_inside(y, sizes[1], height) * _count_inside(x, sizes[2], width)
-    return depths * count_inside_taps(y, sizes[1]) * count_inside_taps(x, sizes[2])
-
-
-def count_inside_taps(axis: Axis, size: int) -> int:
-    """Count the pairs (written position, tap) for which the tap reads inside of the tensor."""
-    total = 0
-    for tap in range(axis.taps):
-        origin = axis.read_first + tap * axis.read_tap_step
-        low = max(0, ceil(-origin / axis.read_step))
-        high = min(axis.count, (size - 1 - origin) // axis.read_step + 1)
-        total += max(0, high - low)
-    return total
-
-
 def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
     """Return True if neighbouring channels are closer in memory than neighbouring positions of a row."""
     return source[1] + target[1] < source[4] + target[4]
+
+
+def _bits(count: int) -> int:
+    return (count - 1).bit_length()
 
 
 def _staged_positions(axis: Axis, positions: int) -> int:

@@ -10,6 +10,7 @@ from rocmprobe.kernels.families.extents import reciprocal
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("reduce.hip",)
+KERNEL = "sum_splits"
 _THREADS = 256
 _DIMENSIONS = 5
 
@@ -85,7 +86,7 @@ def launch(
     if has_bias:
         pointers.append(Pointer("bias", "bias"))
     grid = ((values + _THREADS - 1) // _THREADS, 1, 1)
-    return Launch("sum_splits", grid, _THREADS, arguments, tuple(pointers))
+    return Launch(KERNEL, grid, _THREADS, arguments, tuple(pointers))
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:

@@ -28,10 +28,13 @@ from rocmprobe.kernels.families.extents import (
     round_up,
     span,
 )
-from rocmprobe.kernels.families.tiles import Tile
+from rocmprobe.kernels.families.family import Option
+from rocmprobe.kernels.families.tiles import Tile, cheapest
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "weights_gemm.hip"
+#: Name of the kernel that writes the table of pixels.
+TABLE = "weights_table"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
 #: Minimum number of steps (see ``tiles.Tile.depth``) in a partial sum. With fewer steps, a kernel spends at
@@ -127,11 +130,8 @@ class WeightsTile(Tile):
 
 
 WEIGHTS_TILES = (
-    WeightsTile("128x128x8", 128, 128, 8, 256, 0.90),
     WeightsTile("128x64x8", 128, 64, 8, 128, 0.88),
-    WeightsTile("64x128x8", 64, 128, 8, 128, 0.87),
     WeightsTile("64x64x8", 64, 64, 8, 64, 0.86),
-    WeightsTile("128x32x8", 128, 32, 8, 64, 0.86),
     WeightsTile("wide_128x64x8", 128, 64, 8, 128, 0.86, wide=True),
 )
 
@@ -172,6 +172,39 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
         return False
     geometry_3d = padded(plain)
     return tile.holds(geometry_3d.kernel, geometry_3d.dilation)
+
+
+def options(plain: Geometry, dtype: str, cap: int, compute_units: int, every: bool = False) -> list[Option]:
+    """Return the kernel for a convolution, if it needs at most ``cap`` bytes of workspace.
+
+    If ``every`` is True, return the kernels of all tiles, with and without a split.
+    """
+    sizes, chunks = Sizes.of(plain), chunks_of_dense(plain, dtype)
+    pixels, values = plain.batch * sizes.windows, plain.filters * sizes.columns
+    fitting = [tile for tile in WEIGHTS_TILES if fits(tile, plain)]
+    tiles = fitting if every else cheapest(fitting, lambda tile: [sizes.blocks(tile)])
+    offered = []
+    for tile in tiles:
+        blocks = sizes.blocks(tile) * plain.groups
+        filling = splits_for(plain, tile, compute_units * tile.blocks_per_unit, cap)
+        # If one launch cannot address all samples, there are ``chunks`` launches. Each launch writes its own
+        # partial sums, so there are at least ``chunks`` partial sums for each sum.
+        ways = [
+            Option(
+                variant=f"{tile.name}/{splits}",
+                kernels=frozenset({TABLE, tile.kernel, *([reduction.KERNEL] if splits > 1 else ())}),
+                workspace_bytes=workspace_bytes(plain, tile, splits),
+                flops=2 * values * pixels,
+                moved_bytes=8 * splits * values if splits > 1 else 0,
+                launches=1 + chunks + (splits > 1),
+                gemm_share=tile.expected_share(
+                    values * pixels, [(blocks * splits, pixels / splits)], compute_units
+                ),
+            )
+            for splits in (max(each, chunks) for each in ((1, 2) if every else (filling,)))
+        ]
+        offered += [each for each in ways if each.workspace_bytes <= cap]
+    return offered
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
@@ -291,7 +324,7 @@ def _table(
         image_bytes=_ThreeUnsigned(*(step * item for step in image.axes)),
     )
     blocks = -(-sizes.period // _TABLE_THREADS)
-    return Launch("weights_table", (blocks, 1, 1), _TABLE_THREADS, arguments, pointers)
+    return Launch(TABLE, (blocks, 1, 1), _TABLE_THREADS, arguments, pointers)
 
 
 def _multiply(

@@ -5,8 +5,7 @@
 // bwd-data with a stride has a product for each phase of the stride; fwd has one phase. One launch computes several.
 // If there are few blocks, k is split: each part goes to the workspace in float, and another launch adds them.
 //
-// The weights are packed first, in the order in which a block reads them. Where few columns would read them again, they
-// are read as they are (DIRECT), which needs the k of a row next to each other.
+// The weights are packed first, in the order in which a block reads them.
 //
 // A value is read only where its tap lies inside. Each column has a bit for every tap of each dimension, each k asks
 // for three of them. Where four neighbouring channels lie next to each other, one load reads them for a column (QUADS).
@@ -142,19 +141,17 @@ DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8
     }
 }
 
-template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE, bool QUADS, bool DIRECT>
+template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE, bool QUADS>
 DEVICE void gather_gemm(const GatherArguments& a) {
     constexpr int A_LOADS = ROWS * DEPTH / 4 / THREADS;          // of four rows
     constexpr int A_STEP = THREADS / (ROWS / 4);                 // k between the loads of a thread
-    constexpr int A_LINES = THREADS / DEPTH;                     // DIRECT: rows between the loads of a thread
-    constexpr int A_STRIDE = DIRECT ? ROWS + 4 : ROWS;           // so that what a wave writes lies in different banks
     // Columns whose k a thread reads: neighbouring threads have neighbouring columns, or quads of the same one.
     constexpr int LINE = QUADS ? THREADS / (DEPTH / 4) : COLUMNS > THREADS ? THREADS : COLUMNS;
     constexpr int OWN = COLUMNS / LINE;
     constexpr int B_STEP = THREADS / LINE;
     constexpr int B_LOADS = QUADS ? 4 : DEPTH / B_STEP;
     constexpr int B_STRIDE = QUADS ? COLUMNS + 4 : COLUMNS;  // so that what a wave writes lies in different banks
-    SHARED Float4 a_tile[2][DEPTH][A_STRIDE / 4];
+    SHARED Float4 a_tile[2][DEPTH][ROWS / 4];
     SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
 
     unsigned rest = BLOCK_Z;
@@ -180,20 +177,6 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     for (int p = 0; p < OWN; p++)
         columns[p] = column_of<WIDE>(a, phase, column_0 + b_column + p * LINE);
 
-    // DIRECT: a thread reads one k of several rows. Beyond the last row it reads that one again.
-    const char* weight = (const char*)a.weight + (long long)group * a.weight_group;
-    const int a_lane = THREAD % DEPTH;
-    unsigned a_rows[4 * A_LOADS];
-    Storage a_direct[4 * A_LOADS];
-    bool a_inside = false;
-    if constexpr (DIRECT) {
-        UNROLL_WHOLLY
-        for (int i = 0; i < 4 * A_LOADS; i++) {
-            const int row = row_0 + THREAD / DEPTH + i * A_LINES;
-            a_rows[i] = (row < a.rows ? row : a.rows - 1) * a.weight_row;
-        }
-    }
-
     float a_next[A_LOADS][4];
     Storage b_next[B_LOADS][OWN];
     bool b_inside[QUADS ? 1 : B_LOADS][OWN];
@@ -203,17 +186,8 @@ DEVICE void gather_gemm(const GatherArguments& a) {
 
     const unsigned a_step = A_STEP * a.rows_padded * 4;
     auto load = [&](int k_0) __attribute__((always_inline)) {
-        if constexpr (DIRECT) {
-            const int own = k_0 + a_lane;
-            a_inside = own < phase.depth;
-            const unsigned offset = a_inside ? own * (unsigned)sizeof(Storage) : 0u;
-            UNROLL_WHOLLY
-            for (int i = 0; i < 4 * A_LOADS; i++) a_direct[i] = *(const Storage*)(weight + (a_rows[i] + offset));
-        } else {
-            UNROLL_WHOLLY
-            for (int i = 0; i < A_LOADS; i++)
-                take(a_next[i], packed + (a_offset + i * a_step));
-        }
+        UNROLL_WHOLLY
+        for (int i = 0; i < A_LOADS; i++) take(a_next[i], packed + (a_offset + i * a_step));
         if constexpr (QUADS) {
             UNROLL_WHOLLY
             for (int p = 0; p < OWN; p++) {
@@ -244,16 +218,9 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     };
     // After the sums of the block before: until then nobody waits for what was loaded.
     auto keep = [&](int buffer) __attribute__((always_inline)) {
-        if constexpr (DIRECT) {
-            UNROLL_WHOLLY
-            for (int i = 0; i < 4 * A_LOADS; i++)
-                ((float*)a_tile[buffer][a_lane])[THREAD / DEPTH + i * A_LINES] =
-                    a_inside ? widened(a_direct[i]) : 0.0f;
-        } else {
-            UNROLL_WHOLLY
-            for (int i = 0; i < A_LOADS; i++)
-                put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
-        }
+        UNROLL_WHOLLY
+        for (int i = 0; i < A_LOADS; i++)
+            put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
             float* line = (float*)b_tile[buffer][b_first + (QUADS ? i : i * B_STEP)];
@@ -274,13 +241,13 @@ DEVICE void gather_gemm(const GatherArguments& a) {
         BARRIER();
         for (int k_0 = k_first + DEPTH; k_0 < k_end; k_0 += DEPTH) {
             load(k_0);
-            multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
+            multiply<ROWS, COLUMNS, DEPTH, ROWS / 4, B_STRIDE / 4>(
                 &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
             buffer ^= 1;
             keep(buffer);
             BARRIER();
         }
-        multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
+        multiply<ROWS, COLUMNS, DEPTH, ROWS / 4, B_STRIDE / 4>(
                 &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
     }
 
@@ -321,23 +288,15 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     }
 }
 
-#define GATHER_GEMM(name, rows, columns, depth, threads, wide, quads, direct)        \
-    KERNEL(name, threads, GatherArguments) {                                         \
-        gather_gemm<rows, columns, depth, threads, wide, quads, direct>(arguments); \
+#define GATHER_GEMM(name, rows, columns, depth, threads, wide, quads)        \
+    KERNEL(name, threads, GatherArguments) {                                 \
+        gather_gemm<rows, columns, depth, threads, wide, quads>(arguments); \
     }
 
-GATHER_GEMM(gather_gemm_128x128x8, 128, 128, 8, 256, false, false, false)
-GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false, false, false)
-GATHER_GEMM(gather_gemm_64x128x8, 64, 128, 8, 128, false, false, false)
-GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false, false, false)
-GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false, false, false)
-GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true, false, false)
-GATHER_GEMM(gather_gemm_direct_128x64x16, 128, 64, 16, 128, false, false, true)
-GATHER_GEMM(gather_gemm_direct_64x64x8, 64, 64, 8, 64, false, false, true)
-GATHER_GEMM(gather_gemm_128x128x8_quads, 128, 128, 8, 256, false, true, false)
-GATHER_GEMM(gather_gemm_128x64x16_quads, 128, 64, 16, 128, false, true, false)
-GATHER_GEMM(gather_gemm_64x128x8_quads, 64, 128, 8, 128, false, true, false)
-GATHER_GEMM(gather_gemm_64x64x8_quads, 64, 64, 8, 64, false, true, false)
-GATHER_GEMM(gather_gemm_32x128x8_quads, 32, 128, 8, 64, false, true, false)
-GATHER_GEMM(gather_gemm_direct_128x64x16_quads, 128, 64, 16, 128, false, true, true)
-GATHER_GEMM(gather_gemm_direct_64x64x8_quads, 64, 64, 8, 64, false, true, true)
+GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false, false)
+GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false, false)
+GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false, false)
+GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true, false)
+GATHER_GEMM(gather_gemm_128x64x16_quads, 128, 64, 16, 128, false, true)
+GATHER_GEMM(gather_gemm_64x64x8_quads, 64, 64, 8, 64, false, true)
+GATHER_GEMM(gather_gemm_32x128x8_quads, 32, 128, 8, 64, false, true)

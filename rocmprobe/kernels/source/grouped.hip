@@ -2,9 +2,11 @@
 //
 // A block computes a tile: some neighbouring groups, and of each a rectangle of positions of the result. It stages
 // what the tile reads of one input channel and one depth in LDS, then every thread adds up its results from there.
-// A tile has up to 256 threads times REPEATS positions; its sizes are powers of two, given as data, cut to what the
-// result has. Where the channels are neighbours in memory, the lowest bits of the thread's number are the group
-// ("fast"), else the highest. Where a tile does not fit into LDS, a direct kernel reads memory for every tap.
+// A tile has up to 256 threads times REPEATS positions; its sizes are powers of two, given as data. The positions of a
+// thread lie one below the other, so that it reads most values for several of them (adjacent), or a tile's width
+// apart where the result has few rows. Where the channels are neighbours in memory, the lowest bits of the thread's
+// number are the group ("fast"), else the highest. Where a tile does not fit into LDS, a direct kernel reads memory for
+// every tap.
 //
 // All steps are in bytes, all offsets unsigned and of 32 bits: the host keeps what one launch reaches below 2^31.
 // Offsets of positions outside of a tensor wrap around; nothing is read there.
@@ -14,6 +16,10 @@
 #define GROUPED_WORDS 5120
 // Values that a thread loads from memory before it waits for the first.
 #define GROUPED_LOADS 4
+// Positions of a thread.
+#define REPEATS 4
+// Rows and columns of taps that are added at once.
+#define BLOCK 3
 
 // Keeps the compiler from computing what follows from a value at another place, for which the registers would not
 // suffice. OPAQUE is for one that is the same in all threads.
@@ -53,7 +59,7 @@ DEVICE GroupedThread grouped_thread(const Arguments& a) {
     rest >>= a.fast_bits;
     thread.x = rest & ((1u << a.x_bits) - 1u);
     rest >>= a.x_bits;
-    thread.y = rest & ((1u << a.y_bits) - 1u);
+    thread.y = (rest & ((1u << a.y_bits) - 1u)) * a.rows;
     thread.slow = rest >> a.y_bits;
     thread.group = thread.fast + (thread.slow << a.fast_bits);
     return thread;
@@ -118,16 +124,10 @@ DEVICE void grouped_stage(
 }
 
 // Add what some taps meet that are next to each other in LDS.
-template <int OUTPUTS, int REPEATS, int TAPS>
+template <int OUTPUTS, int TAPS>
 DEVICE void grouped_add(
     float (&sums)[OUTPUTS][REPEATS], const float* at, const int (&from)[REPEATS], const float* weight,
     int weight_step) {
-    float weights[TAPS][OUTPUTS];
-    UNROLL(TAPS)
-    for (int tap = 0; tap < TAPS; tap++) {
-        UNROLL(OUTPUTS)
-        for (int o = 0; o < OUTPUTS; o++) weights[tap][o] = weight[tap * weight_step + o];
-    }
     UNROLL(REPEATS)
     for (int r = 0; r < REPEATS; r++) {
         const float* values = at + from[r];
@@ -135,13 +135,44 @@ DEVICE void grouped_add(
         for (int tap = 0; tap < TAPS; tap++) {
             UNROLL(OUTPUTS)
             for (int o = 0; o < OUTPUTS; o++)
-                sums[o][r] = MULTIPLY_ADD(weights[tap][o], values[tap], sums[o][r]);
+                sums[o][r] = MULTIPLY_ADD(weight[tap * weight_step + o], values[tap], sums[o][r]);
+        }
+    }
+}
+
+// The values that adjacent positions read for BLOCK rows of taps.
+template <int COLUMNS>
+DEVICE void grouped_window(float (&values)[REPEATS + BLOCK - 1][COLUMNS], const float* at, int row, int column) {
+    UNROLL(REPEATS + BLOCK - 1)
+    for (int i = 0; i < REPEATS + BLOCK - 1; i++) {
+        const float* line = at + i * row;
+        UNROLL(COLUMNS)
+        for (int k = 0; k < COLUMNS; k++) values[i][k] = line[k * column];
+    }
+}
+
+// Add what BLOCK rows of taps meet, for adjacent positions.
+template <int OUTPUTS, int COLUMNS>
+DEVICE void grouped_add_adjacent(
+    float (&sums)[OUTPUTS][REPEATS], const float* at, int row, const float* weight, int weight_step, int weight_row) {
+    float values[REPEATS + BLOCK - 1][COLUMNS];
+    grouped_window(values, at, row, 1);
+    UNROLL(BLOCK)
+    for (int y = 0; y < BLOCK; y++) {
+        UNROLL(COLUMNS)
+        for (int x = 0; x < COLUMNS; x++) {
+            UNROLL(OUTPUTS)
+            for (int o = 0; o < OUTPUTS; o++) {
+                const float factor = weight[y * weight_row + x * weight_step + o];
+                UNROLL(REPEATS)
+                for (int r = 0; r < REPEATS; r++) sums[o][r] = MULTIPLY_ADD(factor, values[r + y][x], sums[o][r]);
+            }
         }
     }
 }
 
 // Forward and bwd-data. The grid: tiles of one depth, of one phase after another; groups by outputs; samples.
-template <int OUTPUTS, int REPEATS, bool STAGED>
+template <int OUTPUTS, bool STAGED>
 DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool) {
     unsigned rest = BLOCK_X;
     int number = 0;
@@ -217,42 +248,47 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
                 const float* weight =
                     pool + a.weights_at + (thread.group & ((1 << a.group_bits) - 1)) * OUTPUTS;
                 const float* row = pool;
-                for (int tap_y = 0; tap_y < a.taps[1]; tap_y++, row += a.tap_row) {
+                const int weight_row = weight_step * a.taps[2];
+                int tap_y = 0;
+                if (a.adjacent)
+                    for (; tap_y + BLOCK <= a.taps[1]; tap_y += BLOCK) {
+                        const float* at = row + from[0];
+                        int left = a.taps[2];
+                        if (a.tap_column == 1)
+                            for (; left >= BLOCK; left -= BLOCK, at += BLOCK, weight += BLOCK * weight_step)
+                                grouped_add_adjacent<OUTPUTS, BLOCK>(
+                                    sums, at, a.tap_row, weight, weight_step, weight_row);
+                        for (; left > 0; left--, at += a.tap_column, weight += weight_step)
+                            grouped_add_adjacent<OUTPUTS, 1>(sums, at, a.tap_row, weight, weight_step, weight_row);
+                        row += BLOCK * a.tap_row;
+                        weight += (BLOCK - 1) * weight_row;
+                    }
+                for (; tap_y < a.taps[1]; tap_y++, row += a.tap_row) {
                     const float* at = row;
                     int left = a.taps[2];
                     if (a.tap_column == 1)
-                        for (; left >= 3; left -= 3, at += 3, weight += 3 * weight_step)
-                            grouped_add<OUTPUTS, REPEATS, 3>(sums, at, from, weight, weight_step);
+                        for (; left >= BLOCK; left -= BLOCK, at += BLOCK, weight += BLOCK * weight_step)
+                            grouped_add<OUTPUTS, BLOCK>(sums, at, from, weight, weight_step);
                     for (; left > 0; left--, at += a.tap_column, weight += weight_step)
-                        grouped_add<OUTPUTS, REPEATS, 1>(sums, at, from, weight, weight_step);
+                        grouped_add<OUTPUTS, 1>(sums, at, from, weight, weight_step);
                 }
             } else if (here) {
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++)
                     for (int tap_x = 0; tap_x < a.taps[2]; tap_x++) {
-                        float weight[OUTPUTS];
-                        UNROLL(OUTPUTS)
-                        for (int o = 0; o < OUTPUTS; o++) {
-                            weight[o] = 0.0f;
-                            if (output_first + o < a.outputs)
-                                weight[o] = grouped_read(
-                                    arguments.weight,
-                                    weights + thread.group * a.weight_group_step + o * a.weight_output_step +
-                                        tap_y * a.weight_step[1] + tap_x * a.weight_step[2]);
-                        }
+                        const float weight = grouped_read(
+                            arguments.weight,
+                            weights + thread.group * a.weight_group_step + tap_y * a.weight_step[1] +
+                                tap_x * a.weight_step[2]);
                         UNROLL(REPEATS)
                         for (int r = 0; r < REPEATS; r++) {
-                            const int y = (thread.y + r * a.repeat_y) * a.read_step[1] +
-                                tap_y * a.tap_step[1];
-                            const int x = (thread.x + r * a.repeat_x) * a.read_step[2] +
-                                tap_x * a.tap_step[2];
+                            const int y = (thread.y + r * a.repeat_y) * a.read_step[1] + tap_y * a.tap_step[1];
+                            const int x = (thread.x + r * a.repeat_x) * a.read_step[2] + tap_x * a.tap_step[2];
                             if ((active >> r & 1) & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
                                 ((unsigned)(x_in + x) < (unsigned)a.size[2])) {
                                 const float value = grouped_read(
                                     arguments.source,
                                     plane + thread.group * a.group_step + y * a.step[1] + x * a.step[2]);
-                                UNROLL(OUTPUTS)
-                                for (int o = 0; o < OUTPUTS; o++)
-                                    sums[o][r] = MULTIPLY_ADD(weight[o], value, sums[o][r]);
+                                sums[0][r] = MULTIPLY_ADD(weight, value, sums[0][r]);
                             }
                         }
                     }
@@ -277,80 +313,45 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
     }
 }
 
-#define GROUPED_GATHER(outputs, repeats)                                                              \
-    KERNEL(grouped_gather_##outputs##x##repeats, GROUPED_THREADS, GroupedGatherArguments) {           \
-        SHARED float pool[GROUPED_WORDS];                                                             \
-        grouped_gather<outputs, repeats, true>(arguments, pool);                                      \
-    }
+KERNEL(grouped_gather_1x4, GROUPED_THREADS, GroupedGatherArguments) {
+    SHARED float pool[GROUPED_WORDS];
+    grouped_gather<1, true>(arguments, pool);
+}
 
-#define GROUPED_GATHER_DIRECT(outputs)                                                                \
-    KERNEL(grouped_gather_direct_##outputs##x1, GROUPED_THREADS, GroupedGatherArguments) {            \
-        grouped_gather<outputs, 1, false>(arguments, 0);                                              \
-    }
+KERNEL(grouped_gather_4x4, GROUPED_THREADS, GroupedGatherArguments) {
+    SHARED float pool[GROUPED_WORDS];
+    grouped_gather<4, true>(arguments, pool);
+}
 
-GROUPED_GATHER(1, 1)
-GROUPED_GATHER(1, 4)
-GROUPED_GATHER(2, 1)
-GROUPED_GATHER(2, 4)
-GROUPED_GATHER(4, 1)
-GROUPED_GATHER(4, 4)
-GROUPED_GATHER(8, 1)
-GROUPED_GATHER(8, 4)
-GROUPED_GATHER_DIRECT(1)
-GROUPED_GATHER_DIRECT(2)
-GROUPED_GATHER_DIRECT(4)
-GROUPED_GATHER_DIRECT(8)
+KERNEL(grouped_gather_direct, GROUPED_THREADS, GroupedGatherArguments) {
+    grouped_gather<1, false>(arguments, 0);
+}
 
-// bwd-weights. A thread multiplies its values of the feature by what the taps of a chunk meet in LDS; the sums stay
-// in registers until the block has done its share of all tiles, depths and samples. The target is the gradient, or the
-// workspace if another launch adds the sums of several blocks. The grid: groups, splits, chunks of taps by depths of
-// taps by channels by outputs.
-template <int OUTPUTS, int TAPS, int REPEATS, bool STAGED>
+// bwd-weights, BLOCK rows and columns of taps at once. A thread multiplies its values of the feature by what the taps
+// meet in LDS; the sums stay in registers until the block has done its share of all tiles, depths and samples. The
+// target is the gradient, or the workspace if another launch adds the sums of several blocks. The grid: groups, splits,
+// blocks of taps by depths of taps by channels by outputs.
+template <int OUTPUTS>
 DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
     unsigned part = BLOCK_Z;
-    const int tap_first = grouped_remainder(part, a.chunks) * TAPS;
+    const int tap_x = grouped_remainder(part, a.chunks[1]) * BLOCK;
+    const int tap_y = grouped_remainder(part, a.chunks[0]) * BLOCK;
     const int tap_z = grouped_remainder(part, a.taps[0]);
     const int channel = grouped_remainder(part, a.channels);
     const int output_first = part * OUTPUTS;
     const int group_first = BLOCK_X << a.group_bits;
     const int groups = a.groups - group_first;
-    const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
-    const int taps = a.taps[1] * a.taps[2];
+    const bool here = thread.group < groups && thread.group < 1 << a.group_bits && thread.x < a.width;
     const int outputs = a.outputs - output_first;
 
-    const int SUMS = OUTPUTS * TAPS;
-    float sums[SUMS];
-    UNROLL(SUMS)
-    for (int k = 0; k < SUMS; k++) sums[k] = 0.0f;
-    // Where the taps of the chunk are read: the place in LDS for the first repeat, or distances in positions. Behind
-    // the last tap that one is read again.
-    int at[TAPS], tap_y[TAPS], tap_x[TAPS];
+    float sums[OUTPUTS * BLOCK * BLOCK] = {};
+    // Where the first position reads its first tap, and the distance of the others. Behind the last tap of the kernel,
+    // sums are of what is there; they are not written.
     const int row = thread.slow * a.staged_height + thread.y * a.read_step[1];
-    const int origin = ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast;
+    const int origin = here ? ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
     const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
-    unsigned tap = tap_first;
-    int column_of_tap = grouped_remainder(tap, a.taps[2]);
-    int row_of_tap = tap;
-    UNROLL(TAPS)
-    for (int k = 0; k < TAPS; k++) {
-        tap_y[k] = row_of_tap * a.tap_step[1];
-        tap_x[k] = column_of_tap * a.tap_step[2];
-        at[k] = STAGED ? origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits) : 0;
-        if (STAGED) OPAQUE_VECTOR(at[k]);
-        const int more = tap_first + k + 1 < taps;
-        const int next = column_of_tap + more;
-        row_of_tap += next == a.taps[2];
-        column_of_tap = next == a.taps[2] ? 0 : next;
-    }
-    GroupedCursor cursor;
-    if (STAGED) cursor = grouped_cursor(a);
-    // Until after the loop in vector registers, since there are too few scalar ones.
-    int left_kept = taps - tap_first, tap_kept = tap_first;
-    unsigned row_kept = (group_first + thread.group) * a.outputs + output_first;
-    OPAQUE_VECTOR(left_kept);
-    OPAQUE_VECTOR(tap_kept);
-    OPAQUE_VECTOR(row_kept);
+    const GroupedCursor cursor = grouped_cursor(a);
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
@@ -360,8 +361,8 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         const unsigned sample = rest;
         const int depth = z * a.read_step[0] + a.read_first[0] + tap_z * a.tap_step[0];
         if ((unsigned)depth >= (unsigned)a.size[0]) continue;
-        const int y_in = y_first * a.read_step[1] + a.read_first[1];
-        const int x_in = x_first * a.read_step[2] + a.read_first[2];
+        const int y_in = y_first * a.read_step[1] + a.read_first[1] + tap_y * a.tap_step[1];
+        const int x_in = x_first * a.read_step[2] + a.read_first[2] + tap_x * a.tap_step[2];
         const unsigned plane = sample * a.sample_step + group_first * a.group_step + channel * a.channel_step +
             depth * a.step[0] + y_in * a.step[1] + x_in * a.step[2];
         const unsigned feature = sample * a.feature_sample_step +
@@ -387,89 +388,78 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
             }
         }
         OPAQUE_VECTOR(active);
-        if (STAGED) {
-            BARRIER();
-            grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
-            BARRIER();
-        }
+        BARRIER();
+        grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
+        BARRIER();
+        float values[REPEATS + BLOCK - 1][BLOCK];
+        if (a.adjacent) grouped_window(values, pool + origin, a.tap_row, a.tap_column);
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
+            // What a position outside of the result reads can be infinite.
             if (!(active >> r & 1)) continue;
-            const int y = (thread.y + r * a.repeat_y) * a.read_step[1];
-            const int x = (thread.x + r * a.repeat_x) * a.read_step[2];
-            int shift = r * again;
-            if (TAPS > 9) OPAQUE(shift);
-            UNROLL(TAPS)
-            for (int k = 0; k < TAPS; k++) {
-                float value = 0.0f;
-                if (STAGED) value = pool[at[k] + shift];
-                else if (((unsigned)(y_in + y + tap_y[k]) < (unsigned)a.size[1]) &
-                         ((unsigned)(x_in + x + tap_x[k]) < (unsigned)a.size[2]))
-                    value = grouped_read(
-                        a.source,
-                        plane + thread.group * a.group_step + (y + tap_y[k]) * a.step[1] +
-                            (x + tap_x[k]) * a.step[2]);
-                UNROLL(OUTPUTS)
-                for (int o = 0; o < OUTPUTS; o++)
-                    sums[o * TAPS + k] = MULTIPLY_ADD(factors[o][r], value, sums[o * TAPS + k]);
+            UNROLL(BLOCK)
+            for (int y = 0; y < BLOCK; y++) {
+                UNROLL(BLOCK)
+                for (int x = 0; x < BLOCK; x++) {
+                    const float value = a.adjacent
+                        ? values[r + y][x] : pool[origin + r * again + y * a.tap_row + x * a.tap_column];
+                    UNROLL(OUTPUTS)
+                    for (int o = 0; o < OUTPUTS; o++) {
+                        float& sum = sums[(o * BLOCK + y) * BLOCK + x];
+                        sum = MULTIPLY_ADD(factors[o][r], value, sum);
+                    }
+                }
             }
         }
     }
 
-    // Each step adds the sums of the thread whose number differs in one bit, of those that are positions: in the end
-    // all threads of a group have the same.
-    const int AT_ONCE = GROUPED_WORDS / GROUPED_THREADS;
+    // In each step, half of the threads of a group add the sums of the other half.
+    const int SUMS = OUTPUTS * BLOCK * BLOCK, AT_ONCE = 2 * BLOCK * BLOCK;
     const int last_bit = a.fast_bits + a.x_bits + a.y_bits;
-    for (int bit = a.fast_bits; bit < last_bit; bit++) {
+    UNROLL(SUMS)
+    for (int first = 0; first < SUMS; first += AT_ONCE) {
+        BARRIER();
         UNROLL(SUMS)
-        for (int first = 0; first < SUMS; first += AT_ONCE) {
+        for (int k = 0; k < AT_ONCE && first + k < SUMS; k++) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
+        for (int bit = last_bit - 1; bit >= a.fast_bits; bit--) {
             BARRIER();
+            if (((unsigned)THREAD & ((1u << last_bit) - 1u)) >> bit) continue;
             UNROLL(SUMS)
-            for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < SUMS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
-            BARRIER();
-            UNROLL(SUMS)
-            for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < SUMS)
-                    sums[first + k] += pool[k * GROUPED_THREADS + (THREAD ^ 1 << bit)];
+            for (int k = 0; k < AT_ONCE && first + k < SUMS; k++) {
+                float* own = pool + k * GROUPED_THREADS + THREAD;
+                *own = sums[first + k] += own[1 << bit];
+            }
         }
     }
     if (!here || thread.x || thread.y) return;
-    int left = UNIFORM(left_kept);
-    OPAQUE(left);
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
         if (o >= outputs) continue;
-        const unsigned first = (row_kept + o) * a.target_row + channel * a.target_channel + tap_z * a.target_tap[0];
+        const unsigned first = ((group_first + thread.group) * a.outputs + output_first + o) * a.target_row +
+            channel * a.target_channel + tap_z * a.target_tap[0] + tap_y * a.target_tap[1] + tap_x * a.target_tap[2];
         char* target = (char*)a.target + (unsigned long long)BLOCK_Y * a.target_split;
-        unsigned place = UNIFORM(tap_kept);
-        int x = grouped_remainder(place, a.taps[2]);
-        int y = place;
-        UNROLL(TAPS)
-        for (int k = 0; k < TAPS; k++) {
-            if (k < left) {
+        UNROLL(BLOCK)
+        for (int y = 0; y < BLOCK; y++) {
+            UNROLL(BLOCK)
+            for (int x = 0; x < BLOCK; x++) {
+                if (tap_y + y >= a.taps[1] || tap_x + x >= a.taps[2]) continue;
                 char* address = target + (first + y * a.target_tap[1] + x * a.target_tap[2]);
+                const float sum = sums[(o * BLOCK + y) * BLOCK + x];
                 if (a.is_partial)
-                    *(float*)address = sums[o * TAPS + k];
+                    *(float*)address = sum;
                 else
-                    *(Storage*)address = stored(sums[o * TAPS + k]);
+                    *(Storage*)address = stored(sum);
             }
-            const int over = ++x == a.taps[2];
-            x = over ? 0 : x;
-            y += over;
         }
     }
 }
 
-#define GROUPED_WEIGHTS(name, outputs, taps, repeats, staged)                                         \
-    KERNEL(name, GROUPED_THREADS, GroupedWeightsArguments) {                                          \
-        SHARED float pool[GROUPED_WORDS];                                                             \
-        grouped_weights<outputs, taps, repeats, staged>(arguments, pool);                             \
-    }
+KERNEL(grouped_weights_1x9, GROUPED_THREADS, GroupedWeightsArguments) {
+    SHARED float pool[GROUPED_WORDS];
+    grouped_weights<1>(arguments, pool);
+}
 
-GROUPED_WEIGHTS(grouped_weights_1x3, 1, 3, 4, true)
-GROUPED_WEIGHTS(grouped_weights_1x9, 1, 9, 4, true)
-GROUPED_WEIGHTS(grouped_weights_1x25, 1, 25, 4, true)
-GROUPED_WEIGHTS(grouped_weights_4x9, 4, 9, 4, true)
-GROUPED_WEIGHTS(grouped_weights_direct_1x9, 1, 9, 1, false)
-GROUPED_WEIGHTS(grouped_weights_direct_4x9, 4, 9, 1, false)
+KERNEL(grouped_weights_4x9, GROUPED_THREADS, GroupedWeightsArguments) {
+    SHARED float pool[GROUPED_WORDS];
+    grouped_weights<4>(arguments, pool);
+}

@@ -228,9 +228,6 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
 #define WEIGHTS_GEMM(name, rows, columns, depth, threads, wide) \
     KERNEL(name, threads, WeightsArguments) { weights_gemm<rows, columns, depth, threads, wide>(arguments); }
 
-WEIGHTS_GEMM(weights_gemm_128x128x8, 128, 128, 8, 256, false)
 WEIGHTS_GEMM(weights_gemm_128x64x8, 128, 64, 8, 128, false)
-WEIGHTS_GEMM(weights_gemm_64x128x8, 64, 128, 8, 128, false)
 WEIGHTS_GEMM(weights_gemm_64x64x8, 64, 64, 8, 64, false)
-WEIGHTS_GEMM(weights_gemm_128x32x8, 128, 32, 8, 64, false)
 WEIGHTS_GEMM(weights_gemm_wide_128x64x8, 128, 64, 8, 128, true)
