@@ -29,7 +29,7 @@ from rocmprobe.knowledge.compatibility import (
     relations,
     symptoms,
 )
-from rocmprobe.knowledge.stacks import SYSTEMS
+from rocmprobe.knowledge.stacks import SYSTEMS, has_code, stacks
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 from rocmprobe.text.versions import version_numbers
@@ -79,7 +79,7 @@ class TestTable:
         for row in table("compatibility")[name]:
             assert row["source"]
             assert row["gfx"]
-            assert [gfx for gfx in row["gfx"] if not _known(gfx)] == []
+            assert [gfx for gfx in gpus.expand(row["gfx"]) if not _known(gfx)] == []
 
     @every_row("name", ["kernel", "runtime"])
     def test_a_chip_is_in_one_row(self, name: str) -> None:
@@ -94,6 +94,14 @@ class TestTable:
             assert (row["library"], newest) not in seen
             for release in (row["since"], newest):
                 seen.add((row["library"], release))
+
+    def test_the_newest_rocblas_is_for_the_chips_of_amds_wheels(self) -> None:
+        (newest,) = (
+            row["gfx"] for row in table("compatibility")["library"]
+            if row["library"] == "rocblas" and not row["until"]
+        )  # fmt: skip
+        of_amd = [stack for stack in stacks() if stack.kind.startswith("amd-")]
+        assert set(newest) == {gfx for gfx in GFX if any(has_code(stack, gfx) for stack in of_amd)}
         newest_rocm = Combination(gfx="gfx1011", effective="gfx1011", rocm="10.1")
         found = answer(newest_rocm, "rocblas-has-kernels")
         assert found is not None

@@ -437,7 +437,7 @@ def _in_library(name: str, title: str, combination: Combination, what: str = "ke
 
 def _miopen_compiles_primitive(combination: Combination) -> Iterator[_Result]:
     for row in _rows("primitive"):
-        if combination.primitive == row["primitive"] and combination.isa in row["gfx"]:
+        if combination.primitive == row["primitive"] and combination.isa in gpus.expand(row["gfx"]):
             yield _Result(False, False, f"{row['says']} {combination.isa}", row["source"], stops=False)
             return
 

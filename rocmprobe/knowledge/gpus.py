@@ -6,7 +6,7 @@ For an unknown target or device, functions return None or an empty result.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional, Union
@@ -91,6 +91,13 @@ def target(gfx: object) -> Optional[Target]:
 def all_targets() -> tuple[Target, ...]:
     """Return every known target, in the order of the table."""
     return tuple(_tables().targets.values())
+
+
+def expand(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the targets in ``names``, with the targets of a family in place of its name, e.g. "RDNA1"."""
+    return tuple(
+        gfx for name in names for gfx in ([row.gfx for row in all_targets() if row.family == name] or [name])
+    )
 
 
 def family(gfx: Optional[str]) -> Optional[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from calendar import month_name
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Optional
 
@@ -18,6 +18,7 @@ from rocmprobe.knowledge.stacks import (
     Limit,
     Report,
     Stack,
+    Tested,
     code_loans,
     has_code,
     is_outdated,
@@ -25,6 +26,7 @@ from rocmprobe.knowledge.stacks import (
     limits,
     reports,
     stacks,
+    tested,
 )
 from rocmprobe.text.versions import version_numbers
 
@@ -42,8 +44,8 @@ _RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "unverified": 3, "u
 #: Kinds of stacks whose libraries are built by AMD. [[library]] in data/compatibility.toml describes these
 #: libraries.
 _PUBLISHED = ("official", "amd-stable", "amd-nightly")
-#: If one of these relations does not hold, only the library named here is limited. The stack still works.
-_LIBRARIES = {"hipblaslt-has-kernels": "hipBLASLt", "miopen-has-databases": "MIOpen"}
+#: If one of these relations does not hold, only a library is limited. The stack still works.
+_LIBRARIES = ("hipblaslt-has-kernels", "miopen-has-databases")
 _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 
 
@@ -51,6 +53,7 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
+    - ``tested``: set if the status is "tested"
     - ``lent``: set if the chip must run another chip's code with an override
     - ``refused``: reasons why chip and stack are incompatible
     - ``lacking``: results that show what hipBLASLt or MIOpen lacks for the chip (see ``compatibility``)
@@ -65,6 +68,7 @@ class Option:
     broken: tuple[Broken, ...] = ()
     refused: tuple[Answer, ...] = ()
     lacking: tuple[Answer, ...] = ()
+    tested: Optional[Tested] = None
 
     @property
     def runs_as(self) -> str:
@@ -86,7 +90,7 @@ class Option:
                 f"According to published limits, it cannot run: {'; '.join(map(_with_source, self.refused))}."
             )
         meaning = STATUSES[self.status]
-        status = f"{meaning[0].upper()}{meaning[1:]} ({_age(self.report or self.stack)})."
+        status = f"{meaning[0].upper()}{meaning[1:]} ({_age(self.report or self.tested or self.stack)})."
         return " ".join((status, *(row.text for row in (self.report, *self.broken) if row)))
 
     @property
@@ -96,8 +100,8 @@ class Option:
 
     @property
     def sources(self) -> tuple[tuple[str, str, str], ...]:
-        """(source, date, checked) of the stack, the report, the override, the limits and the failures."""
-        rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
+        """(source, date, checked) of the stack, its status, the override, the limits and the failures."""
+        rows = (*self.broken, self.report, self.tested, self.stack, self.lent, *self.limits)
         return tuple(dict.fromkeys((row.source, row.date, row.checked) for row in rows if row))
 
 
@@ -161,6 +165,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
     )
     answered = answers(combination(stack, gfx, lent, system, atomics))
     refused: tuple[Answer, ...] = ()
+    publisher: Optional[Tested] = None
     if report:
         # A report about this stack is stronger evidence than a general rule.
         status = report.status
@@ -168,11 +173,11 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
         status = "fails"
     elif failing(answered):
         status, refused = "fails", failing(answered)
-    elif not lent and gfx in stack.tested.get(system, ()):
+    elif publisher := _tested(stack, gfx, lent, system):
         status = "tested"
     else:
         status = "listed" if not lent and _listed(stack, gfx) else "untested"
-    if status not in ("untested", "fails") and is_outdated(report or stack):
+    if status not in ("untested", "fails") and is_outdated(report or publisher or stack):
         status = "unverified"
     here = tuple(
         row
@@ -188,8 +193,18 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
         here,
         breaks,
         refused,
-        tuple(_lacking(answered, here)) if stack.kind in _PUBLISHED else (),
+        tuple(
+            answer
+            for answer in answered
+            if stack.kind in _PUBLISHED and answer.relation.name in _LIBRARIES and not answer.holds
+        ),
+        publisher,
     )
+
+
+def _tested(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str) -> Optional[Tested]:
+    rows = (row for row in tested() if not lent and stack.name in row.stacks)
+    return next((row for row in rows if row.system == system and gfx in row.gfx), None)
 
 
 def combination(
@@ -215,17 +230,6 @@ def combination(
         atomics=atomics,
         torch_kind="rocm",
     )
-
-
-def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """Yield the results that show a limit of hipBLASLt or MIOpen.
-
-    Skip libraries that ``known`` already names.
-    """
-    for answer in answered:
-        library = _LIBRARIES.get(answer.relation.name)
-        if library and not answer.holds and not any(library in row.text for row in known):
-            yield answer
 
 
 def _listed(stack: Stack, gfx: str) -> bool:

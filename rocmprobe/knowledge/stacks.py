@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Optional
 
+from msgspec.structs import force_setattr
+
 from rocmprobe.knowledge import gpus
 from rocmprobe.text.tables import Row, rows
 from rocmprobe.text.versions import within
@@ -35,6 +37,15 @@ class DatedRow(Row, frozen=True, kw_only=True):
         return max(self.date, self.checked)[:7]
 
 
+class ChipRow(DatedRow, frozen=True, kw_only=True):
+    """A row about the chips ``gfx``. The table can name a whole family instead of its targets."""
+
+    gfx: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "gfx", gpus.expand(self.gfx))
+
+
 class Stack(DatedRow, frozen=True):
     """A build of PyTorch for ROCm, and how to install it: one [[stack]] in data/stacks.toml."""
 
@@ -49,7 +60,6 @@ class Stack(DatedRow, frozen=True):
     distributions: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
-    tested: Mapping[str, tuple[str, ...]] = {}
     index: str = ""
     index_option: str = "--index-url"
     packages: tuple[str, ...] = ()
@@ -57,7 +67,14 @@ class Stack(DatedRow, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-class Report(DatedRow, frozen=True, rename={"posing": "as"}):
+class Tested(ChipRow, frozen=True):
+    """Targets on which the publisher of stacks runs tests: one [[tested]] in data/stacks.toml."""
+
+    stacks: tuple[str, ...]
+    system: str
+
+
+class Report(ChipRow, frozen=True, rename={"posing": "as"}):
     """A user's report on a stack and a chip: one [[report]] in data/stacks.toml.
 
     - ``posing``: target whose code the chip ran with an override, or ""
@@ -66,7 +83,6 @@ class Report(DatedRow, frozen=True, rename={"posing": "as"}):
     """
 
     stack: str
-    gfx: tuple[str, ...]
     system: str
     status: str
     text: str
@@ -75,26 +91,24 @@ class Report(DatedRow, frozen=True, rename={"posing": "as"}):
     env: Mapping[str, str] = {}
 
 
-class CodeLoan(DatedRow, frozen=True, rename={"posing": "as"}):
+class CodeLoan(ChipRow, frozen=True, rename={"posing": "as"}):
     """Chips that can run another chip's code with an override: one row ``[[lent]]`` in data/stacks.toml.
 
     ``posing`` is the target whose code the chips run.
     """
 
-    gfx: tuple[str, ...]
     posing: str
     override: str
     text: str
 
 
-class Limit(DatedRow, frozen=True):
+class Limit(ChipRow, frozen=True):
     """Something that does not work on a chip: one [[limit]] in data/stacks.toml.
 
     - ``env``: environment variables that avoid the problem
     - ``caches``: environment variables that must be set to new cache folders
     """
 
-    gfx: tuple[str, ...]
     kinds: tuple[str, ...]
     text: str
     env: Mapping[str, str] = {}
@@ -102,7 +116,7 @@ class Limit(DatedRow, frozen=True):
     systems: tuple[str, ...] = ()
 
 
-class Broken(DatedRow, frozen=True):
+class Broken(ChipRow, frozen=True):
     """Releases that do not work on the targets ``gfx``: one [[broken]] in data/stacks.toml.
 
     - ``effective``, ``system``: ISA and operating system with which the failure occurs, "" for any
@@ -110,7 +124,6 @@ class Broken(DatedRow, frozen=True):
     - ``without_atomics``: True if the failure only occurs without PCIe atomics
     """
 
-    gfx: tuple[str, ...]
     cause: str
     title: str
     text: str
@@ -150,6 +163,12 @@ def stacks() -> tuple[Stack, ...]:
 
 
 @cache
+def tested() -> tuple[Tested, ...]:
+    """Return the targets on which publishers test their stacks."""
+    return rows("stacks", "tested", Tested)
+
+
+@cache
 def reports() -> tuple[Report, ...]:
     """Return every user report about a stack on a chip."""
     return rows("stacks", "report", Report)
@@ -169,7 +188,7 @@ def limits() -> tuple[Limit, ...]:
 
 def is_outdated(row: DatedRow) -> bool:
     """Return True if ``row`` was last checked more than a year before the newest row of the table."""
-    rows: tuple[DatedRow, ...] = (*stacks(), *reports(), *code_loans(), *limits(), *broken())
+    rows: tuple[DatedRow, ...] = (*stacks(), *tested(), *reports(), *code_loans(), *limits(), *broken())
     return _months(row.verified) + 12 < max(_months(each.verified) for each in rows)
 
 

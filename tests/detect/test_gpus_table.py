@@ -47,6 +47,10 @@ def test_override_that_rocm_rejects_names_none(text):
     assert gpus.isa_of_override(text) is None
 
 
+def test_a_family_stands_for_its_targets():
+    assert gpus.expand(["gfx90a", "RDNA1"]) == ("gfx90a", "gfx1010", "gfx1011", "gfx1012", "gfx1013")
+
+
 @every_row(
     ("pci_id", "revision", "gfx", "name"),
     [
