@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,8 @@ _OWN_LINES = re.compile(
     rb"|rocmprobe: the program failed[^\n]*\n|rocmprobe: the program ended with .*",
     re.DOTALL,
 )
+#: Seconds after which a program hangs.
+_HUNG = 30.0
 #: Counts the signals that arrive within 0.3 s of the first one.
 COUNTS = """
 import os, signal, sys, time
@@ -103,6 +106,8 @@ class Program:
             if act and b"ready\n" in head:
                 act(process)
                 act = None
+            if time.perf_counter() > started + _HUNG:
+                os.killpg(process.pid, signal.SIGKILL)
             if not ended and process.poll() is not None:
                 ended = time.perf_counter() - started
         status = process.wait()
@@ -127,15 +132,15 @@ class Terminal(Program):
         if shell == 0:
             os._exit(_job([*words, *self.command], folder))
         shown = b""
-        for key, mark in ((b"\x1a", b"ready\r\n"), (b"\x03", b"continued\r\n")):
-            while mark not in shown:
-                shown += os.read(terminal, 1000)
-            os.write(terminal, key)
-        try:
+        keys = [(b"ready\r\n", b"\x1a"), (b"continued\r\n", b"\x03")]
+        # At the end of the shell, the terminal is closed.
+        with suppress(OSError):
             while data := os.read(terminal, 1000):
                 shown += data
-        except OSError:
-            pass  # The terminal is closed.
+                if keys and keys[0][0] in shown:
+                    os.write(terminal, keys.pop(0)[1])
+                if not select.select([terminal], [], [], _HUNG)[0]:
+                    os.kill(shell, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1])
         os.close(terminal)
         out = b"".join(line for line in shown.splitlines(True) if not line.startswith(b"rocmprobe: "))

@@ -1,7 +1,8 @@
-"""Process-wide counters of the bypass."""
+"""Counters of the bypass, separate for each process."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 from rocmprobe.bypass.operators import lock_across_forks
@@ -47,3 +48,8 @@ def reset_status() -> None:
         _calls.clear()
         _native.clear()
         _pytorch.clear()
+
+
+# A forked process counts its own calls, as a spawned one does. Windows has no fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=reset_status)

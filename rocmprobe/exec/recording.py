@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -78,29 +79,23 @@ class _Process:
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
         self._recorded: list[tuple[float, dict[str, Any]]] = []
-        self._counts: dict[int, list[int]] = {}
-        self._ended = False
+        self._counts = array("q")
         # Stop at an incomplete line, which a killed process or a full disk can leave.
         with path.open("rb") as stream, suppress(KeyError, TypeError):
-            for line in lines_of(stream):
-                self._take(json_line(line))
-
-    def _take(self, line: Any) -> None:
-        if "torch" in line:
-            self.versions.append(line["torch"])
-        elif "problem" in line:
-            self._recorded.append((line["at"], line["problem"]))
-        elif "done" in line:
-            self._counts[line["done"]] = line["counts_of_it"]
-        else:
-            self._counts.update(enumerate(line["counts"]))
-            self._ended = line.get("ended", False)
+            for line in map(json_line, lines_of(stream)):
+                if "torch" in line:
+                    self.versions.append(line["torch"])
+                else:
+                    self._recorded.append((line["at"], line["problem"]))
+        for block in sorted(path.parent.glob(f"{path.name}.*"), key=lambda each: int(each.suffix[1:])):
+            self._counts.frombytes(block.read_bytes())
 
     def problems(self) -> Iterator[tuple[float, dict[str, Any], list[int]]]:
         """Yield (time of the first call, problem, number of calls per direction) of each problem."""
+        columns = len(DIRECTIONS) + 1
         for number, (at, problem) in enumerate(self._recorded):
-            counts = self._counts.get(number, [0] * len(DIRECTIONS))
-            # If a process ended normally and counted no call, PyTorch rejected the problem. The counts of a
-            # killed process can be incomplete.
-            if any(counts) or not self._ended:
+            *counts, failed = self._counts[columns * number : columns * (number + 1)]
+            # PyTorch rejected a problem of which every call failed. If the process died in the first call,
+            # the problem has no count.
+            if any(counts) or not failed:
                 yield at, problem, counts

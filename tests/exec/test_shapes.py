@@ -47,10 +47,13 @@ if __name__ == "__main__":
         F.conv2d(tensor(1, 4, 5, 5).contiguous(memory_format=torch.channels_last), tensor(3, 4, 1, 1))
         network = torch.jit.script(torch.nn.Sequential(torch.nn.Conv2d(4, 5, 3), torch.nn.ReLU()).eval())
         torch.jit.optimize_for_inference(network)(tensor(1, 4, 6, 6))
-    for method in ("fork", "spawn"):
+    for method in ("fork", "spawn", "forkserver"):
         process = multiprocessing.get_context(method).Process(target=training, args=(1,))
         process.start()
         process.join()
+    # The end of the block kills the workers.
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map(training, (1, 1))
     sys.exit(3)
 """
 
@@ -83,7 +86,7 @@ def test_the_distinct_problems_of_all_processes(tmp_path: Path) -> None:
     assert first == {
         "kind": "conv2d", "dtype": "float32", "input": [2, 4, 9, 8], "weight": [6, 2, 3, 3], "stride": [2, 2],
         "padding": [1, 1], "dilation": [1, 1], "output_padding": [0, 0], "groups": 2, "bias": True,
-        "channels_last": False, "device": "cpu", "counts": {"fwd": 4, "bwd-data": 4, "bwd-weights": 4},
+        "channels_last": False, "device": "cpu", "counts": {"fwd": 7, "bwd-data": 7, "bwd-weights": 7},
     }  # fmt: skip
     assert [counts_of(each)["fwd"] for each in rest] == [1, 1, 1, 1]
 
@@ -141,23 +144,47 @@ registration.add_interceptor(Fault(), "cpu")
 torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3))
 """
     done = recorded(tmp_path, "sh", "-c", f"ulimit -c 0; exec {sys.executable} {program(tmp_path, text)}")
-    assert done.returncode == 134
+    assert done.returncode == -6
     computed, died_in = read(tmp_path)["problems"]
     assert (computed["kind"], counts_of(computed)["fwd"]) == ("conv1d", 1)
     assert (died_in["kind"], set(counts_of(died_in).values())) == ("conv2d", {0})
 
 
-@pytest.mark.thorough
-def test_counts_are_written_now_and_then(tmp_path: Path) -> None:
-    text = """
-import os, signal, time, torch
-begun = time.monotonic()
-while time.monotonic() < begun + 1.5:
-    torch.nn.functional.conv1d(torch.ones(1, 2, 5), torch.ones(3, 2, 3))
-os.kill(os.getpid(), signal.SIGKILL)
+#: The children import torch, not the program. The last two end without exit functions.
+LATE = """
+import multiprocessing, os, sys
+
+def convolve(times):
+    import torch
+    torch.set_num_threads(1)
+    for _ in range(times):
+        torch.nn.functional.conv1d(torch.ones(1, 2, 5), torch.ones(3, 2, 3))
+
+if __name__ == "__main__":
+    for number, method in enumerate(("fork", "spawn", "forkserver")):
+        process = multiprocessing.get_context(method).Process(target=convolve, args=(10**number,))
+        process.start()
+        process.join()
+    for number, end in enumerate((os._exit, lambda code: os.kill(os.getpid(), 9)), 3):
+        if os.fork() == 0:
+            convolve(10**number)
+            end(0)
+        os.wait()
 """
-    assert recorded(tmp_path, sys.executable, program(tmp_path, text)).returncode == -9
-    assert counts_of(read(tmp_path)["problems"][0])["fwd"] > 1
+
+
+@pytest.mark.thorough
+def test_every_kind_of_child_counts_alike(tmp_path: Path) -> None:
+    """A child that ends without exit functions has no line of status, but its convolutions are recorded."""
+    done = rocmprobe(
+        "exec", "--bypass", "always", "--", sys.executable, "-m", "rocmprobe", "shapes", "-o", "shapes.json",
+        "--", sys.executable, "-W", "ignore", program(tmp_path, LATE),
+        cwd=tmp_path, env={"ROCMPROBE_BYPASS_STATUS": "status"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (problem,) = read(tmp_path)["problems"]
+    assert counts_of(problem)["fwd"] == 11111
+    assert [sum(line["calls"].values()) for line in told(tmp_path / "status")] == [1, 10, 100]
 
 
 @pytest.mark.thorough

@@ -36,8 +36,7 @@ class _Ending:
             self._call()
 
     def follow(self) -> None:
-        """Make this object the last finalizer of a multiprocessing child."""
-        # Multiprocessing children skip atexit functions.
+        """Make this object the last finalizer of a multiprocessing child, which skips atexit functions."""
         util.Finalize(None, self, exitpriority=-1000)
 
 
@@ -49,4 +48,6 @@ def at_end(call: Callable[[], None]) -> None:
     ending = _Ending(call)
     _kept.append(ending)
     atexit.register(ending)
+    # This process can be a multiprocessing child already. Its own children drop inherited finalizers.
+    ending.follow()
     util.register_after_fork(ending, _Ending.follow)
