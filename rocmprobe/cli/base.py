@@ -13,8 +13,8 @@ from typing import Any, NoReturn, Optional
 
 import click
 
-from rocmprobe import __version__
 from rocmprobe.model.exit_codes import INTERNAL, INTERRUPTED, NOTHING, UNREAD, USAGE
+from rocmprobe.revision import version
 from rocmprobe.text import printing
 
 
@@ -156,8 +156,15 @@ class _Commands(click.Group):
             sys.exit(INTERNAL)
 
 
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"rocmprobe {version()}")
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="rocmprobe")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+              help="Show the version and exit.")  # fmt: skip
 def main() -> None:
     """Find out why convolution fails on this GPU, and which configuration works.
 

@@ -9,7 +9,6 @@ from typing import Any, Optional
 
 import msgspec
 
-from rocmprobe import __version__
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS
 from rocmprobe.engine.liveness import COMPILING
@@ -17,6 +16,7 @@ from rocmprobe.engine.run_state import RunState
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Outcome
+from rocmprobe.revision import version
 from rocmprobe.text.plain_text import one_line
 
 #: Maximum length of ``Verdict.verdict`` in characters.
@@ -130,7 +130,7 @@ class Verdict:
     results: Optional[str]
     simulated: Optional[str]
     started: str
-    rocmprobe: str = __version__
+    rocmprobe: str = field(default_factory=version)
     wedged: bool = False
 
     def as_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe import __version__, output
+from rocmprobe import output
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine import lease
@@ -51,6 +51,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.results_file import RECOMMENDED, read_results, to_json
 from rocmprobe.model.states import RUN_DIED
 from rocmprobe.process.signals import delayed_signals
+from rocmprobe.revision import version
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
 
@@ -110,7 +111,7 @@ def begin(
             journal = Journal(folder, options.redact)
             journal.append(
                 Run(
-                    __version__,
+                    version(),
                     started,
                     options,
                     machine,
