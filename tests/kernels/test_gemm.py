@@ -291,7 +291,7 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
     plain = geometry((5, 4, 6, 7), (3, 4, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1))
     two_samples = 2 * 4 * 6 * 7 * 4
     monkeypatch.setattr(extents, "REACH", two_samples)
-    variant = "64x64x8/4" if direction == BWD_WEIGHTS else "64x64x8/1"
+    variant = "64x64x16/4" if direction == BWD_WEIGHTS else "64x64x8/1"
     workspace = dict(ways(direction, plain)).get(variant) or 4 * 4 * 108 + 1024
     got, right = result(
         built("float32"), direction, plain, "float32", variant, workspace, launches_at_least=4

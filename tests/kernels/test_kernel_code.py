@@ -10,7 +10,7 @@ from kernel_code import CLANG, HIPRTC, TARGETS, TILE_KERNELS, Code, NoCode, comp
 #: At most so many registers leave room for five waves on each SIMD of RDNA, which has 1024 for a lane.
 _REGISTERS = 200
 #: Bytes, of 64 KiB: two blocks of the largest tile fit on a compute unit.
-_LDS = 26 * 1024
+_LDS = 32 * 1024
 
 
 #: A compilation takes ten seconds and more: the chip of the kernels by the older compiler, and by the newer

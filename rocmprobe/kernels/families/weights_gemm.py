@@ -78,7 +78,8 @@ class WeightsArguments(ctypes.Structure):
 
     ``depth`` is the number of pixels of the launch, ``split_depth`` the number of pixels of a partial sum.
     The kernel divides by ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``). If
-    ``is_partial`` is 1, ``target`` receives float32 partial sums ``[splits][values]``, else the gradient.
+    ``is_partial`` is 1, ``target`` receives float32 partial sums ``[splits][values]``, else the gradient. If
+    ``quads`` is 1, pixels 4n to 4n + 3 are neighbours in memory for each n.
     """
 
     _fields_ = [
@@ -108,6 +109,7 @@ class WeightsArguments(ctypes.Structure):
         ("target_channel", ctypes.c_uint32),
         ("target_taps", _ThreeUnsigned),
         ("is_partial", ctypes.c_int32),
+        ("quads", ctypes.c_int32),
         ("tap_bytes", _ThreeUnsigned),
         ("divisors", _ThreeUnsigned),
         ("multipliers", _ThreeUnsigned),
@@ -130,9 +132,9 @@ class WeightsTile(Tile):
 
 
 WEIGHTS_TILES = (
-    WeightsTile("128x64x8", 128, 64, 8, 128, 0.88),
-    WeightsTile("64x64x8", 64, 64, 8, 64, 0.86),
-    WeightsTile("wide_128x64x8", 128, 64, 8, 128, 0.86, wide=True),
+    WeightsTile("128x64x16", 128, 64, 16, 128, 0.88),
+    WeightsTile("64x64x16", 64, 64, 16, 64, 0.86),
+    WeightsTile("wide_128x64x16", 128, 64, 16, 128, 0.86, wide=True),
 )
 
 
@@ -367,6 +369,7 @@ def _multiply(
         target_channel=target.inner * target_item,
         target_taps=_ThreeUnsigned(*(step * target_item for step in target.axes)),
         is_partial=is_partial,
+        quads=_are_quads(solid, feature),
         tap_bytes=_ThreeUnsigned(
             *(dilation * step * item for dilation, step in zip(solid.dilation, image.axes))
         ),
@@ -383,3 +386,10 @@ def _multiply(
         solid.groups * splits,
     )
     return Launch(tile.kernel, grid, tile.threads, arguments, pointers)
+
+
+def _are_quads(solid: Geometry, feature: Strides) -> bool:
+    """Return True if four successive pixels of the feature are neighbours in memory."""
+    steps = contiguous(solid.feature)
+    dense = all(size == 1 or step == wanted for size, step, wanted in zip(solid.feature, feature.axes, steps))
+    return dense and prod(solid.feature) % 4 == 0

@@ -352,6 +352,14 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int origin = here ? ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
     const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
     const GroupedCursor cursor = grouped_cursor(a);
+    // Until after the loop in vector registers, since there are too few scalar ones.
+    unsigned written = ((group_first + thread.group) * a.outputs + output_first) * a.target_row +
+        channel * a.target_channel + tap_z * a.target_tap[0] + tap_y * a.target_tap[1] + tap_x * a.target_tap[2];
+    int rows_left = a.taps[1] - tap_y, columns_left = a.taps[2] - tap_x, outputs_left = outputs;
+    OPAQUE_VECTOR(written);
+    OPAQUE_VECTOR(rows_left);
+    OPAQUE_VECTOR(columns_left);
+    OPAQUE_VECTOR(outputs_left);
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
@@ -434,15 +442,14 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     if (!here || thread.x || thread.y) return;
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
-        if (o >= outputs) continue;
-        const unsigned first = ((group_first + thread.group) * a.outputs + output_first + o) * a.target_row +
-            channel * a.target_channel + tap_z * a.target_tap[0] + tap_y * a.target_tap[1] + tap_x * a.target_tap[2];
+        if (o >= outputs_left) continue;
+        const unsigned first = written + o * a.target_row;
         char* target = (char*)a.target + (unsigned long long)BLOCK_Y * a.target_split;
         UNROLL(BLOCK)
         for (int y = 0; y < BLOCK; y++) {
             UNROLL(BLOCK)
             for (int x = 0; x < BLOCK; x++) {
-                if (tap_y + y >= a.taps[1] || tap_x + x >= a.taps[2]) continue;
+                if (y >= rows_left || x >= columns_left) continue;
                 char* address = target + (first + y * a.target_tap[1] + x * a.target_tap[2]);
                 const float sum = sums[(o * BLOCK + y) * BLOCK + x];
                 if (a.is_partial)

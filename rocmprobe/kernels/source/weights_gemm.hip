@@ -6,13 +6,16 @@
 // The pixels of a period, one or more whole samples, have a table: where they lie, and for every tap of each
 // dimension a bit that says whether it lies inside. Each column asks for three of them. Where the taps of the three
 // dimensions are more than 31, there is a second table, of positions (WIDE). A block stages the entries of some steps
-// at once in LDS, because all of its lines read the same pixels.
+// at once in LDS, because all of its lines read the same pixels, and what its columns ask for.
+//
+// Of the feature, a thread reads four pixels of a row: one load where they lie next to each other everywhere. Of the
+// image, neighbouring threads read neighbouring pixels of a column.
 
 struct alignas(16) Pixel { unsigned feature, image, inside, unused; };
 struct alignas(16) Corner { int z, y, x, unused; };
 // Pixels that a block stages at once; the host makes a period at least as long.
 #define STAGED_PIXELS 32
-// The bit of a staged pixel that exists. No tap has it.
+// The bit of a staged pixel that exists, its sign. No tap has it.
 #define EXISTS (1u << 31)
 
 KERNEL(weights_table, 64, WeightsTableArguments) {
@@ -51,6 +54,8 @@ KERNEL(weights_table, 64, WeightsTableArguments) {
 
 // The channel and the tap of a column.
 struct ColumnPlace { unsigned channel, z, y, x; };
+// The same as an offset in bytes, and as the bits or distances that a pixel is asked for.
+struct alignas(8) ColumnTap { unsigned offset, wanted; };
 
 DEVICE ColumnPlace column_place(const WeightsArguments& a, unsigned column) {
     ColumnPlace place;
@@ -65,39 +70,40 @@ DEVICE ColumnPlace column_place(const WeightsArguments& a, unsigned column) {
 
 template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE>
 DEVICE void weights_gemm(const WeightsArguments& a) {
-    constexpr int STEP = THREADS / DEPTH;  // lines between the loads of a thread
-    constexpr int A_LOADS = ROWS / STEP, B_LOADS = COLUMNS / STEP;
+    constexpr int A_STEP = THREADS / (DEPTH / 4), B_STEP = THREADS / DEPTH;  // lines between the loads of a thread
+    constexpr int A_LOADS = ROWS / A_STEP, B_LOADS = COLUMNS / B_STEP;
     constexpr int A_STRIDE = ROWS + 4, B_STRIDE = COLUMNS + 4;  // so that what a wave writes lies in different banks
     SHARED Float4 a_tile[2][DEPTH][A_STRIDE / 4];
     SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
     constexpr int AHEAD = STAGED_PIXELS / DEPTH;  // steps whose pixels are staged at once
     SHARED Pixel pixel_tile[2][STAGED_PIXELS];
     SHARED Corner corner_tile[2][WIDE ? STAGED_PIXELS : 1];
+    SHARED ColumnTap column_tile[COLUMNS];
 
     const int group = (int)((unsigned)BLOCK_Z / (unsigned)a.splits), split = BLOCK_Z - group * a.splits;
     const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
     const char* feature = (const char*)a.feature + (long long)group * a.feature_group;
     const char* image = (const char*)a.image + (long long)group * a.image_group;
-    const int lane = THREAD % DEPTH, line = THREAD / DEPTH;
+    const int a_quad = THREAD % (DEPTH / 4) * 4, a_line = THREAD / (DEPTH / 4);
+    const int b_lane = THREAD % DEPTH, b_line = THREAD / DEPTH;
 
     // Lines beyond the last are read as the first one is, and their sums are not written.
     unsigned a_offset[A_LOADS];
     UNROLL_WHOLLY
     for (int i = 0; i < A_LOADS; i++) {
-        const int row = row_0 + line + i * STEP;
+        const int row = row_0 + a_line + i * A_STEP;
         a_offset[i] = (row < a.rows ? row : 0) * a.feature_row;
     }
-    unsigned b_offset[B_LOADS], b_wanted[B_LOADS];
-    UNROLL_WHOLLY
-    for (int i = 0; i < B_LOADS; i++) {
-        const unsigned column = column_0 + line + i * STEP < a.columns ? column_0 + line + i * STEP : 0;
-        const ColumnPlace place = column_place(a, column);
-        b_offset[i] = place.channel * a.image_row + place.z * a.tap_bytes[0] + place.y * a.tap_bytes[1] +
-                      place.x * a.tap_bytes[2];
+    for (int line = THREAD; line < COLUMNS; line += THREADS) {
+        const ColumnPlace place = column_place(a, column_0 + line < a.columns ? column_0 + line : 0);
+        ColumnTap column;
+        column.offset = place.channel * a.image_row + place.z * a.tap_bytes[0] + place.y * a.tap_bytes[1] +
+                        place.x * a.tap_bytes[2];
         if (WIDE)
-            b_wanted[i] = place.z * a.dilation[0] << 22 | place.y * a.dilation[1] << 11 | place.x * a.dilation[2];
+            column.wanted = place.z * a.dilation[0] << 22 | place.y * a.dilation[1] << 11 | place.x * a.dilation[2];
         else
-            b_wanted[i] = 1u << place.z | 1u << (a.taps[0] + place.y) | 1u << (a.taps[0] + a.taps[1] + place.x);
+            column.wanted = 1u << place.z | 1u << (a.taps[0] + place.y) | 1u << (a.taps[0] + a.taps[1] + place.x);
+        column_tile[line] = column;
     }
 
     const int first = split * a.split_depth;
@@ -145,26 +151,41 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
         }
     };
 
-    Storage a_next[A_LOADS], b_next[B_LOADS];
-    bool b_inside[B_LOADS], a_inside;
+    Storage a_next[A_LOADS][4], b_next[B_LOADS];
+    bool b_inside[B_LOADS], a_inside[4];
 
     auto load = [&](int step) __attribute__((always_inline)) {
-        const int place = step % AHEAD * DEPTH + lane;
-        const Pixel pixel = pixel_tile[step / AHEAD & 1][place];
+        const Pixel* pixels = pixel_tile[step / AHEAD & 1] + step % AHEAD * DEPTH;
+        const Pixel pixel = pixels[b_lane];
         Corner corner = {};
-        if (WIDE) corner = corner_tile[step / AHEAD & 1][place];
-        a_inside = pixel.inside & EXISTS;
+        if (WIDE) corner = corner_tile[step / AHEAD & 1][step % AHEAD * DEPTH + b_lane];
         UNROLL_WHOLLY
-        for (int i = 0; i < A_LOADS; i++) a_next[i] = *(const Storage*)(feature + (pixel.feature + a_offset[i]));
+        for (int k = 0; k < 4; k++) a_inside[k] = (int)pixels[a_quad + k].inside < 0;
+        if (a.quads) {
+            UNROLL_WHOLLY
+            for (int i = 0; i < A_LOADS; i++) {
+                const Storage* quad = (const Storage*)(feature + (pixels[a_quad].feature + a_offset[i]));
+                UNROLL_WHOLLY
+                for (int k = 0; k < 4; k++) a_next[i][k] = quad[k];
+            }
+        } else {
+            UNROLL_WHOLLY
+            for (int k = 0; k < 4; k++) {
+                UNROLL_WHOLLY
+                for (int i = 0; i < A_LOADS; i++)
+                    a_next[i][k] = *(const Storage*)(feature + (pixels[a_quad + k].feature + a_offset[i]));
+            }
+        }
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
+            const ColumnTap column = column_tile[b_line + i * B_STEP];
             if (WIDE)
-                b_inside[i] = ((unsigned)(corner.z + (int)(b_wanted[i] >> 22)) < (unsigned)a.sizes[0]) &
-                              ((unsigned)(corner.y + (int)(b_wanted[i] >> 11 & 2047)) < (unsigned)a.sizes[1]) &
-                              ((unsigned)(corner.x + (int)(b_wanted[i] & 2047)) < (unsigned)a.sizes[2]);
+                b_inside[i] = ((unsigned)(corner.z + (int)(column.wanted >> 22)) < (unsigned)a.sizes[0]) &
+                              ((unsigned)(corner.y + (int)(column.wanted >> 11 & 2047)) < (unsigned)a.sizes[1]) &
+                              ((unsigned)(corner.x + (int)(column.wanted & 2047)) < (unsigned)a.sizes[2]);
             else
-                b_inside[i] = (pixel.inside & b_wanted[i]) == b_wanted[i];
-            unsigned offset = b_inside[i] ? pixel.image + b_offset[i] : 0u;
+                b_inside[i] = (pixel.inside & column.wanted) == column.wanted;
+            unsigned offset = b_inside[i] ? pixel.image + column.offset : 0u;
             if (WIDE) AS_ONE_REGISTER(offset);
             b_next[i] = *(const Storage*)(image + offset);
         }
@@ -172,14 +193,17 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     // After the sums of the block before: until then nobody waits for what was loaded.
     auto keep = [&](int buffer) __attribute__((always_inline)) {
         UNROLL_WHOLLY
-        for (int i = 0; i < A_LOADS; i++)
-            ((float*)a_tile[buffer][lane])[line + i * STEP] = a_inside ? widened(a_next[i]) : 0.0f;
+        for (int k = 0; k < 4; k++) {
+            UNROLL_WHOLLY
+            for (int i = 0; i < A_LOADS; i++)
+                ((float*)a_tile[buffer][a_quad + k])[a_line + i * A_STEP] = a_inside[k] ? widened(a_next[i][k]) : 0.0f;
+        }
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++)
-            ((float*)b_tile[buffer][lane])[line + i * STEP] = b_inside[i] ? widened(b_next[i]) : 0.0f;
+            ((float*)b_tile[buffer][b_lane])[b_line + i * B_STEP] = b_inside[i] ? widened(b_next[i]) : 0.0f;
     };
 
-    const int a_quad = THREAD / (COLUMNS / 8), b_quad = THREAD % (COLUMNS / 8);
+    const int row_quad = THREAD / (COLUMNS / 8), column_quad = THREAD % (COLUMNS / 8);
     float sums[8][8] = {};
     int buffer = 0;
     fetch();
@@ -194,16 +218,16 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
         if (fetching) fetch();
         load(step);
         multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
-            &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
+            &a_tile[buffer][0][row_quad], &b_tile[buffer][0][column_quad], sums);
         buffer ^= 1;
         keep(buffer);
         if (fetching) stage(step / AHEAD + 1 & 1);
         BARRIER();
     }
     multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
-        &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
+        &a_tile[buffer][0][row_quad], &b_tile[buffer][0][column_quad], sums);
 
-    const int row = row_0 + a_quad * 4, column = column_0 + b_quad * 4;
+    const int row = row_0 + row_quad * 4, column = column_0 + column_quad * 4;
     char* target = (char*)a.target + split * a.target_split + group * a.target_group;
     UNROLL_WHOLLY
     for (int j = 0; j < 8; j++) {
@@ -228,6 +252,6 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
 #define WEIGHTS_GEMM(name, rows, columns, depth, threads, wide) \
     KERNEL(name, threads, WeightsArguments) { weights_gemm<rows, columns, depth, threads, wide>(arguments); }
 
-WEIGHTS_GEMM(weights_gemm_128x64x8, 128, 64, 8, 128, false)
-WEIGHTS_GEMM(weights_gemm_64x64x8, 64, 64, 8, 64, false)
-WEIGHTS_GEMM(weights_gemm_wide_128x64x8, 128, 64, 8, 128, true)
+WEIGHTS_GEMM(weights_gemm_128x64x16, 128, 64, 16, 128, false)
+WEIGHTS_GEMM(weights_gemm_64x64x16, 64, 64, 16, 64, false)
+WEIGHTS_GEMM(weights_gemm_wide_128x64x16, 128, 64, 16, 128, true)
