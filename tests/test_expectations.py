@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from fnmatch import fnmatchcase
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from rows import every_row
 
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.knowledge.expectations import expectations, observed, read_expectations
+from rocmprobe.knowledge.stacks import broken
 from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.changes import BASELINE, TABLE
 from rocmprobe.model.results import SCHEMA_VERSION, BadInput, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.text.tables import table
+from rocmprobe.text.versions import within
 
 ROW = """\
 [[expectation]]
@@ -141,6 +146,26 @@ class TestTheTable:
         assert len(expectations()) > 10
         assert len({row.id for row in expectations()}) == len(expectations())
 
+    def test_a_row_can_refer_to_a_fault_of_a_stack(self) -> None:
+        row = (
+            'id = "a"\nbroken = "gfx1010-rocblas"\nsettings = ["*"]\nchecks = ["gemm"]\nstates = ["crash"]\n'
+        )
+        (read,) = read_expectations(f"[[expectation]]\n{row}", "t")
+        (fault,) = (row for row in broken() if row.name == "gfx1010-rocblas")
+        assert (read.native_isa, read.effective_isa, read.rocm) == (("gfx1010",), ("gfx1010",), ">=5.3,<=6.0")
+        assert (read.cause, read.reason, read.date) == (fault.cause, fault.title, fault.date)
+        assert read.link == "https://github.com/ROCm/Tensile/issues/1757"
+
+    def test_no_row_repeats_a_fault_of_a_stack(self) -> None:
+        releases = [row["rocm"] for row in table("rocm_releases")["release"]]
+        for row in expectations():
+            for fault in broken():
+                chips = [gfx for gfx in fault.gfx for isa in row.native_isa if fnmatchcase(gfx, isa)]
+                known = list(SpecifierSet(row.rocm).filter(releases))
+                shared = [rocm for rocm in known if within(rocm, fault.rocm_since, fault.rocm_until)]
+                alike = row.cause == fault.cause and (fault.effective or "*") in row.effective_isa
+                assert not (chips and shared and alike) or row.reason == fault.title, (row.id, fault.title)
+
     @every_row(
         ("old", "new", "said"),
         [
@@ -165,6 +190,7 @@ class TestTheTable:
             ("[[expectation]]", "[[expectation", "not TOML"),
             (ROW, ROW + ROW, "row 2 (card-as-another): another row has this id"),
             (ROW, ROW + "sometimes = 1\n", "sometimes is not true or false"),
+            (ROW, ROW + 'broken = "luck"\n', "broken: no 'luck'; there are rdna1-as-gfx1030, "),
         ],
     )  # fmt: skip
     def test_a_bad_row_is_one_clear_line(self, old: str, new: str, said: str) -> None:

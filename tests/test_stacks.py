@@ -18,15 +18,15 @@ from rocmprobe.knowledge.stacks import (
     has_code,
     known_to_break,
     limits,
+    publisher_tests,
     reports,
     rocm_of,
     stacks,
     system_of,
-    tested,
 )
 from rocmprobe.text.tables import table
 
-ROWS = (*stacks(), *tested(), *reports(), *code_loans(), *limits(), *broken())
+ROWS = (*stacks(), *publisher_tests(), *reports(), *code_loans(), *limits(), *broken())
 
 
 @every_row("row", ROWS)
@@ -60,7 +60,7 @@ def test_every_stack_can_be_had(stack) -> None:
     assert stack.systems
     assert set(stack.systems) <= set(SYSTEMS)
     assert bool(stack.packages) == bool(stack.index) == (stack.kind in KINDS[:3])
-    for row in tested():
+    for row in publisher_tests():
         assert row.system in SYSTEMS
         assert stack.name not in row.stacks or all(has_code(stack, name) for name in row.gfx)
     assert any(has_code(stack, target.gfx) for target in gpus.all_targets())

@@ -16,6 +16,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import forced_setting, solvers
+from rocmprobe.knowledge.stacks import broken
 from rocmprobe.model.problems import DTYPES, KINDS
 from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, Outcome
 from rocmprobe.model.results_file import from_json
@@ -132,11 +133,39 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
         label = f"{label} ({row['id']})"
         if row["id"] in by_id:
             raise BadInput(f"{label}: another row has this id; use a new one")
-        wrong = _wrong(row)
+        fault = row.get("broken")
+        if fault and fault not in _faults():
+            raise BadInput(f"{label}: broken: no {fault!r}; there are {', '.join(_faults())}")
+        whole = {**_faults().get(fault, {}), **{key: row[key] for key in row if key != "broken"}}
+        wrong = _wrong(whole)
         if wrong:
             raise BadInput(f"{label}: {wrong}")
-        by_id[row["id"]] = from_json(Expectation, row)
+        by_id[row["id"]] = from_json(Expectation, whole)
     return tuple(by_id.values())
+
+
+@lru_cache(maxsize=1)
+def _faults() -> Mapping[str, Mapping[str, Any]]:
+    """Return the fields of an expectation for each named [[broken]] row of stacks.toml."""
+    return {
+        row.name: {
+            "native_isa": list(row.gfx),
+            "effective_isa": [row.effective or "*"],
+            **_range("rocm", row.rocm_since, row.rocm_until),
+            **_range("torch", row.torch_since, row.torch_until),
+            "cause": row.cause,
+            "reason": row.title,
+            "link": row.source.split()[0].rstrip(";,"),
+            "date": row.date[:7],
+        }
+        for row in broken()
+        if row.name
+    }
+
+
+def _range(what: str, since: str, until: str) -> dict[str, str]:
+    limits = [f">={since}"] * bool(since) + [f"<={until}"] * bool(until)
+    return {what: ",".join(limits)} if limits else {}
 
 
 def _wrong(row: Mapping[str, Any]) -> str:

@@ -24,9 +24,9 @@ from rocmprobe.knowledge.stacks import (
     is_outdated,
     known_to_break,
     limits,
+    publisher_tests,
     reports,
     stacks,
-    tested,
 )
 from rocmprobe.text.versions import version_numbers
 
@@ -203,7 +203,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomi
 
 
 def _tested(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str) -> Optional[Tested]:
-    rows = (row for row in tested() if not lent and stack.name in row.stacks)
+    rows = (row for row in publisher_tests() if not lent and stack.name in row.stacks)
     return next((row for row in rows if row.system == system and gfx in row.gfx), None)
 
 

@@ -127,6 +127,7 @@ class Broken(ChipRow, frozen=True):
     cause: str
     title: str
     text: str
+    name: str = ""
     effective: str = ""
     rocm_since: str = ""
     rocm_until: str = ""
@@ -163,7 +164,7 @@ def stacks() -> tuple[Stack, ...]:
 
 
 @cache
-def tested() -> tuple[Tested, ...]:
+def publisher_tests() -> tuple[Tested, ...]:
     """Return the targets on which publishers test their stacks."""
     return rows("stacks", "tested", Tested)
 
@@ -188,7 +189,14 @@ def limits() -> tuple[Limit, ...]:
 
 def is_outdated(row: DatedRow) -> bool:
     """Return True if ``row`` was last checked more than a year before the newest row of the table."""
-    rows: tuple[DatedRow, ...] = (*stacks(), *tested(), *reports(), *code_loans(), *limits(), *broken())
+    rows: tuple[DatedRow, ...] = (
+        *stacks(),
+        *publisher_tests(),
+        *reports(),
+        *code_loans(),
+        *limits(),
+        *broken(),
+    )
     return _months(row.verified) + 12 < max(_months(each.verified) for each in rows)
 
 
