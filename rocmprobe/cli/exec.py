@@ -6,6 +6,7 @@ import io
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
@@ -63,9 +64,10 @@ def exec_command(
     under = conditions(profile, bypass, setting, simulated)
     program = find_program(command, os.environ)
     environ = with_configuration(under.environment(os.environ))
-    print_stderr(f"running under {under.words}")
-    if removed := [name for name in os.environ if name not in environ]:
-        print_stderr(f"not set in the program, because trials ran without: {', '.join(removed)}")
+    with suppress(BrokenPipeError):
+        print_stderr(f"running under {under.words}")
+        if removed := [name for name in os.environ if name not in environ]:
+            print_stderr(f"not set in the program, because trials ran without: {', '.join(removed)}")
     # If the caller closed stderr, the descriptor is rocmprobe's own, and nobody could read an explanation.
     if not explains or not os.get_inheritable(2):
         replace_process(program, command, environ)
@@ -80,7 +82,8 @@ def exec_command(
 
     code = run(program, command, environ, keep)
     if code:
-        _explain(bytes(printed[-_KEPT:]), code, environ)
+        with suppress(BrokenPipeError):
+            _explain(bytes(printed[-_KEPT:]), code, environ)
     return exit_like(code)
 
 

@@ -148,12 +148,14 @@ def _unexpected(words: list[str]) -> str:
     is_flag=True,
     help="With --resume: repeat the cases that were running when the run ended.",
 )
+@_advanced("--force", is_flag=True, help="With --resume: continue although the machine or rocmprobe changed.")
 @_advanced("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md).")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
 @exit_code_command
 @ending_in_order()
 def run_command(
-    workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
+    workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, force: bool,
+    fail_on: str,
     baseline: Optional[Path], verify: Optional[Path], suite: Optional[Path], pytest_args: tuple[str, ...],
     opens: bool, verbose: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
@@ -187,6 +189,8 @@ def run_command(
         raise BadInput(f"--suite: {suite} is not a file")
     if baseline and resume is not None:
         raise BadInput("--baseline: a resumed run keeps its baseline; leave this option out")
+    if force and resume is None:
+        raise BadInput("--force: continues a run on a changed machine; add --resume, or leave it out")
     if verbose and quiet:
         raise BadInput("-v and -q contradict each other; leave one out")
     display = Display(Console(), verbose, quiet, opens)
@@ -198,7 +202,13 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted)
+        journal = run.resume(folder, retry_aborted, force)
+        if journal.damaged:
+            lines = ", ".join(map(str, journal.damaged[:8])) + (", ..." if len(journal.damaged) > 8 else "")
+            print_stderr(
+                f"{journal.path}: left out {len(journal.damaged)} damaged record(s) (line {lines}); "
+                "tests without an outcome run again"
+            )
     else:
         requested = run_options(options)
         if expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -39,8 +40,9 @@ def shapes_command(output: Path, force: bool, command: tuple[str, ...]) -> int:
         code, found = record(command, output, force)
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(output)) from error
-    if found is None:
-        print_stderr(f"the program failed, so {output} is unchanged; --force replaces the file")
-    else:
-        print_stderr(f"{found or 'no'} problem(s) in {output}")
+    with suppress(BrokenPipeError):
+        if found is None:
+            print_stderr(f"the program failed, so {output} is unchanged; --force replaces the file")
+        else:
+            print_stderr(f"{found or 'no'} problem(s) in {output}")
     return exit_like(code)

@@ -20,7 +20,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.run_state import RunState
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.solvers import DerivedSetting
-from rocmprobe.model.baseline import Baseline
+from rocmprobe.model.baseline import Baseline, identity
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import BadInput, Machine, Outcome, Setting, Trial
 from rocmprobe.model.results_file import from_json
@@ -59,6 +59,7 @@ class Run(Record, frozen=True, tag="run"):
 
     def update(self, state: RunState) -> None:
         state.boot = self.boot
+        state.identity = identity(self.machine, self.rocmprobe)
 
 
 class Against(Record, frozen=True, tag="baseline"):
@@ -149,10 +150,11 @@ class Wedged(Record, frozen=True, tag="wedged"):
 
 
 class Resumed(Record, frozen=True, tag="resumed"):
-    """The resumption of a run."""
+    """The resumption of a run, on the machine with this ``identity``."""
 
     at: str
     boot: str = ""
+    identity: Mapping[str, str] = {}
 
     def update(self, state: RunState) -> None:
         # The reason why cases were blocked can be gone, e.g. because the machine was restarted.
@@ -161,6 +163,8 @@ class Resumed(Record, frozen=True, tag="resumed"):
         state.current.clear()
         state.outcomes = {case: each for case, each in state.outcomes.items() if each.state != "blocked"}
         state.boot = self.boot
+        state.changed += state.changes(self.identity)
+        state.identity = {**state.identity, **self.identity}
 
 
 class Retry(Record, frozen=True, tag="retry"):
@@ -309,7 +313,9 @@ class RunJournal(Journal):
     """
 
     def __init__(self, folder: Path) -> None:
-        run, *others = records(folder)
+        #: Numbers of the damaged lines, whose records are missing.
+        self.damaged: list[int] = []
+        run, *others = _records(folder, self.damaged)
         assert isinstance(run, Run)
         self.run = run
         super().__init__(folder, run.options.redact)
@@ -338,7 +344,7 @@ class Appended:
         self._offset = 0
 
     def new(self) -> list[Record]:
-        """Return the records appended since the last call. Raise BadInput if a record is invalid."""
+        """Return the records appended since the last call, without damaged ones."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -347,24 +353,39 @@ class Appended:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return list(_decoded(whole.splitlines(), self._path))
+        return list(_decoded(whole.splitlines(), self._path, []))
 
 
 def run_of(folder: Path) -> Run:
     """Return the first record of the journal in ``folder``. Raise BadInput if the record is invalid."""
-    return cast(Run, next(_records(folder)))
+    return cast(Run, next(_records(folder, [])))
 
 
 def records(folder: Path) -> list[Record]:
-    """Return all records of the journal in ``folder``. Raise BadInput if there is no run."""
-    return list(_records(folder))
+    """Return the records of the journal in ``folder``, without damaged ones.
+
+    Raise BadInput if there is no run.
+    """
+    return list(_records(folder, []))
 
 
-def _records(folder: Path) -> Iterator[Record]:
+def is_begun(line: bytes) -> bool:
+    """Return False if ``line``, the first of a journal, is only a part of a run's record."""
+    first = b'{"record": "run"'
+    # After a power failure, the content can be missing or zero.
+    return line.endswith(b"\n") or not first.startswith(line.rstrip(b"\0")[: len(first)])
+
+
+def _records(folder: Path, damaged: list[int]) -> Iterator[Record]:
     path = folder / NAME
     try:
         with path.open("rb") as stream:
-            found = _decoded(reading.lines_of(stream), path)
+            if not is_begun(stream.readline()):
+                raise BadInput(
+                    f"{path}: the run was killed before its first record; start it again with --out {folder}"
+                )
+            stream.seek(0)
+            found = _decoded(reading.lines_of(stream), path, damaged)
             first = next(found, None)
             if not isinstance(first, Run):
                 raise BadInput(f"{path}: does not begin with the record of a run; name the folder of a run")
@@ -376,12 +397,18 @@ def _records(folder: Path) -> Iterator[Record]:
         raise BadInput(f"{path}: {error.strerror}; name the folder of a run") from error
 
 
-def _decoded(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
-    """Yield the records in ``lines``. Skip lines that are not JSON, e.g. the line of a killed process."""
-    for line in lines:
+def _decoded(lines: Iterable[bytes], path: Path, damaged: list[int]) -> Iterator[Record]:
+    """Yield the records in ``lines``. Skip damaged lines, and add their numbers to ``damaged``.
+
+    Raise BadInput if the record of a run or of its baseline is damaged, because other records depend on them.
+    """
+    for number, line in enumerate(lines, 1):
         data: Any = reading.json_line(line)
-        if data is not None:
-            try:
-                yield from_json(cast("type[Record]", AnyRecord), data, "record")
-            except BadInput as error:
+        try:
+            if not isinstance(data, dict):
+                raise BadInput("not a record")
+            yield from_json(cast("type[Record]", AnyRecord), data, "record")
+        except BadInput as error:
+            if isinstance(data, dict) and data.get("record") in ("run", "baseline"):
                 raise BadInput(f"{path}: {error}; {DAMAGED}") from error
+            damaged.append(number)

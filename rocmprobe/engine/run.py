@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
@@ -26,6 +27,7 @@ from rocmprobe.engine.journal import (
     Retry,
     Run,
     RunJournal,
+    is_begun,
     run_of,
 )
 from rocmprobe.engine.lease import lock
@@ -36,7 +38,7 @@ from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.knowledge.settings import named, search_flags, settings_for, with_cures
 from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor, mask_of
-from rocmprobe.model.baseline import baseline_of
+from rocmprobe.model.baseline import baseline_of, identity
 from rocmprobe.model.options import RunOptions, WrittenTarget
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
@@ -54,6 +56,7 @@ from rocmprobe.process.signals import delayed_signals
 from rocmprobe.revision import version
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.redact import redacted
 
 #: Files that a run writes into its folder later than its journal.
 _FILES = ("report.html", "results.json", "junit.xml", SAMPLES)
@@ -100,14 +103,11 @@ def begin(
             for path in (folder / name for name in _FILES):
                 if why := output.foreign(path):
                     raise BadInput(f"{path}: {why}; name another folder with --out")
-            try:
-                (folder / NAME).touch(exist_ok=False)
-            except FileExistsError as error:
+            if not _claim(folder / NAME):
                 raise BadInput(
                     f"{folder}: already has a run; name another folder, or continue this run with --resume"
-                ) from error
+                )
             begun = True
-            _lock_until_exit(folder / NAME)
             journal = Journal(folder, options.redact)
             journal.append(
                 Run(
@@ -183,41 +183,69 @@ def _settings(
     return (*rows, *forced)
 
 
-def resume(folder: Path, retry_aborted: bool) -> None:
-    """Resume the run in ``folder``.
+def resume(folder: Path, retry_aborted: bool, force: bool = False) -> RunJournal:
+    """Resume the run in ``folder``. Return its journal.
 
     Cases that were running become ``aborted``, or run again with ``retry_aborted``. Raise BadInput if the run
-    cannot be resumed, e.g. because it is still active.
+    cannot be resumed, e.g. because it is still active, or because the machine changed and ``force`` is False.
     """
-    run = run_of(folder)
+    journal = RunJournal(folder)
+    run = journal.run
     if run.simulation is None:
         lease.check(run.targets)
+    here = detect()
+    if run.simulation:
+        here = _simulated(run.simulation.machine, here)
+    today = identity(redacted(here) if run.options.redact else here, version())
+    changes = journal.state.changes(today)
+    if changes and not force:
+        raise BadInput(
+            f"{folder}: the machine changed since the run began ({'; '.join(changes)}), so old and new "
+            "outcomes would not belong together; start a new run, or add --force"
+        )
     try:
-        if not _lock_until_exit(folder / NAME):
+        if not lock(_opened(folder / NAME)):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
-        _settle(RunJournal(folder), retry_aborted)
+        # Read again, because another process could have resumed the run until now.
+        journal = RunJournal(folder)
+        _settle(journal, retry_aborted, today)
     except OSError as error:
         raise _unwritable(folder, error, "a run continues only in its own folder") from error
+    return journal
 
 
-def _lock_until_exit(path: Path) -> bool:
-    """Lock a file until this process ends. Return False if another process has locked the file."""
-    return lock(os.open(path, os.O_RDWR | os.O_NOFOLLOW))
+def _opened(path: Path, create: int = 0) -> int:
+    return os.open(path, os.O_RDWR | os.O_NOFOLLOW | create, 0o644)
 
 
-def _settle(journal: RunJournal, retry_aborted: bool) -> None:
+def _claim(path: Path) -> bool:
+    """Lock the journal of a new run until this process ends. Return False if the folder has a run."""
+    descriptor = _opened(path, os.O_CREAT)
+    with path.open("rb") as stream:
+        if not lock(descriptor) or is_begun(stream.readline()):
+            os.close(descriptor)
+            return False
+    # A run that was killed in its first record has no outcomes.
+    os.ftruncate(descriptor, 0)
+    return True
+
+
+def _settle(journal: RunJournal, retry_aborted: bool, identity: Mapping[str, str]) -> None:
     """Record the resumption. Cases that were running get the outcome ``aborted``, or are retried."""
     targets = {target.device: target for target in journal.run.targets}
     failure, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
+    # A device runs one case at a time. An earlier case without an outcome has a damaged record.
+    last = {case.device: case.id for case in journal.state.questions.values()}
     for case in list(journal.state.questions.values()):
         settled = journal.find(case.id)
-        if retry_aborted and (settled is None or settled.state == "aborted"):
+        lost = settled is None and last[case.device] != case.id
+        if lost or (retry_aborted and (settled is None or settled.state == "aborted")):
             journal.append(Retry(case.id))
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
             aborted = without_trial(case, targets[case.device], "aborted", failure, reason)
             journal.outcome(aborted)
-    journal.append(Resumed(now(), _boot()))
+    journal.append(Resumed(now(), _boot(), identity))
 
 
 def _boot() -> str:
@@ -278,6 +306,7 @@ def _results(journal: RunJournal) -> Results:
             **to_json(run.options),
             "folder": run.folder,
             "targets": [to_json(_written(target)) for target in run.targets],
+            **({"changed": list(state.changed)} if state.changed else {}),
         },
         machine=run.machine,
         settings=tuple(

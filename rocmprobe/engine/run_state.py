@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -44,7 +45,8 @@ class RunState:
 
     ``questions`` are the started cases, keyed by id. ``seconds`` are the durations of finished cases.
     ``derived`` is keyed by device and setting. ``current`` are the cases planned since the run began or was
-    last resumed. ``answer`` is the recommendation after the ladder.
+    last resumed. ``answer`` is the recommendation after the ladder. ``identity`` is that of the machine
+    (:func:`rocmprobe.model.baseline.identity`), and ``changed`` says how the identity changed on resumption.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -59,12 +61,24 @@ class RunState:
     baseline: Optional[Baseline] = None
     finished: Optional[str] = None
     boot: str = ""
+    identity: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
     answer: str = ""
 
     def start(self, case: Case, at: float) -> None:
         """Add a case that starts at ``at``."""
+        # The case that started last is the last one.
+        self.questions.pop(case.id, None)
         self.questions[case.id] = case
         self.running[case.id] = Running(case, at)
+
+    def changes(self, identity: Mapping[str, str]) -> tuple[str, ...]:
+        """Return how ``identity`` differs from the machine so far, e.g. "kernel 6.8 → 6.9"."""
+        return tuple(
+            f"{name} {self.identity.get(name) or 'unknown'} → {value or 'unknown'}"
+            for name, value in identity.items()
+            if value != self.identity.get(name)
+        )
 
     def settle(self, outcome: Outcome, at: float) -> None:
         """Add an outcome that arrives at ``at``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import Optional
@@ -12,17 +12,10 @@ from typing import Optional
 from rocmprobe.judge.changes import changes, unexplained_losses
 from rocmprobe.judge.noise import ERRORS, SAME_TIME, change, drift, yardsticks
 from rocmprobe.knowledge.expectations import observed
-from rocmprobe.model.baseline import describe_gpus, different_machines, observed_state, states
+from rocmprobe.model.baseline import describe_gpus, different_machines, observed_state, states, versions
 from rocmprobe.model.changes import LOST, REGRESSION, Change
-from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Outcome, Results
 
-#: Facts with the versions of a run's software. The first known fact is the version.
-_VERSIONS: Mapping[str, tuple[FactName, ...]] = {
-    "torch": ("torch.version",), "rocm": ("rocm.version", "torch.hip", "hip.version"),
-    "miopen": ("miopen.version",), "amdgpu": ("amdgpu.version", "amdgpu.origin"),
-    "kernel": ("kernel.release",),
-}  # fmt: skip
 _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
 #: Smallest factor that counts as a change of memory. Equal runs differ by a factor of up to 1.2, because the
 #: bypass chooses its algorithms by measurement.
@@ -73,7 +66,6 @@ class Comparison:
 def run_row(results: Results, path: str) -> dict[str, object]:
     """Return a run as one row of a table: its machine, versions, recommendation and cases by state."""
     machine, recommended = results.machine, results.recommendation
-    known = {name: [machine.value(fact) for fact in facts] for name, facts in _VERSIONS.items()}
     return {
         "run": path,
         "started": results.started,
@@ -81,7 +73,7 @@ def run_row(results: Results, path: str) -> dict[str, object]:
         "simulated": results.simulated or "",
         "chip": describe_gpus(machine) if machine.gpus else str(machine.value("cpu.name") or "CPU"),
         "rocmprobe": results.rocmprobe,
-        **{name: str(next(filter(None, values), "")) for name, values in known.items()},
+        **versions(machine),
         "verdict": recommended.verdict if recommended else "",
         "setting": (recommended and recommended.configuration.setting) or "",
         "variables": dict(recommended.configuration.env) if recommended else {},

@@ -30,6 +30,7 @@ def notices(results: Results, live: bool = False) -> tuple[Notice, ...]:
     return (
         *_simulated(results),
         *(_running() if live else _partial(results)),
+        *_changed(results),
         *_noted(results),
         *_overridden(results.machine),
         *_dirty(results.machine),
@@ -56,6 +57,16 @@ def _partial(results: Results) -> Iterator[Notice]:
             f"Continue it with `{resume(results)}`."
         )
         yield Notice("partial", "Partial run", body)
+
+
+def _changed(results: Results) -> Iterator[Notice]:
+    changes = results.options.get("changed")
+    if isinstance(changes, (list, tuple)) and changes:
+        body = (
+            f"The run was continued after a change: {'; '.join(map(str, changes))}. The outcomes are from "
+            "before and after the change. The facts are from before."
+        )
+        yield Notice("changed", "Changed machine", body)
 
 
 def _noted(results: Results) -> Iterator[Notice]:

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.model.changes import BASELINE, Expected
+from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import BadInput, Machine, Outcome, Results
 from rocmprobe.model.states import RUN_DIED
+
+#: Facts with the versions of a run's software. The first known fact is the version.
+_VERSIONS: Mapping[str, tuple[FactName, ...]] = {
+    "torch": ("torch.version",), "rocm": ("rocm.version", "torch.hip", "hip.version"),
+    "miopen": ("miopen.version",), "amdgpu": ("amdgpu.version", "amdgpu.origin"),
+    "kernel": ("kernel.release",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,3 +115,20 @@ def describe_gpus(machine: Machine) -> str:
         known = [str(value) for value in (isa, gpu.pci_id.value, gpu.revision.value) if value]
         names.append(f"{gpu.name.value or 'a GPU'} ({' '.join(known)})")
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"
+
+
+def versions(machine: Machine) -> dict[str, str]:
+    """Return the versions of the machine's software, "" where unknown."""
+    known = {name: [machine.value(fact) for fact in facts] for name, facts in _VERSIONS.items()}
+    return {name: str(next(filter(None, values), "")) for name, values in known.items()}
+
+
+def identity(machine: Machine, rocmprobe: str) -> dict[str, str]:
+    """Return what the outcomes of a run depend on: the processors and the versions of the software."""
+    return {
+        "GPU": describe_gpus(machine),
+        "CPU": str(machine.value("cpu.name") or ""),
+        "torch of this machine": str(machine.value("simulation.torch") or ""),
+        **versions(machine),
+        "rocmprobe": rocmprobe,
+    }

@@ -63,10 +63,12 @@ def print_stderr_lines(text: str) -> None:
 def _write_stderr(text: str) -> None:
     try:
         click.echo(text, err=True)
-    except OSError:
-        # Nobody can read the message, but the command still works. Drop the stream, because Python would
-        # flush it at exit and change the exit code.
+    except OSError as error:
+        # Drop the stream, because Python would flush it at exit and change the exit code.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open
+        # If the disk is full, the command still works.
+        if isinstance(error, BrokenPipeError):
+            raise
 
 
 def print_traceback() -> None:

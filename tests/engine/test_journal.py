@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.detect import detect
 from rocmprobe.engine.journal import (
     End,
     Intent,
@@ -21,11 +23,16 @@ from rocmprobe.engine.journal import (
     RunJournal,
     Settled,
     Wedged,
+    encode,
     records,
 )
+from rocmprobe.engine.run import begin, results, resume
 from rocmprobe.engine.targets import Device
+from rocmprobe.judge.notices import notices
+from rocmprobe.model.baseline import identity
 from rocmprobe.model.options import RunOptions
-from rocmprobe.model.results import BadInput, Machine, Outcome, Setting
+from rocmprobe.model.results import BadInput, Fact, Machine, Outcome, Setting
+from rocmprobe.revision import version
 from rocmprobe.text import redact
 
 OUTCOME = Outcome("cpu/default/copy", "cpu", "default", "copy", "copy", "pass")
@@ -74,14 +81,56 @@ def test_a_process_that_was_killed_in_a_line_costs_only_this_line(tmp_path: Path
     assert records(tmp_path) == [RUN, Wedged("cpu")]
 
 
-def test_a_wrong_type_within_a_record_is_refused_by_its_place(tmp_path: Path, journal: Journal) -> None:
-    journal.append(Settled(1, OUTCOME))
-    text = journal.path.read_text("utf-8").replace('"evidence": []', '"evidence": 1')
-    journal.path.write_text(text, "utf-8")
-    with pytest.raises(
-        BadInput, match=r"journal.jsonl: record: .*`\$.outcome.evidence`; the file is damaged"
-    ):
-        RunJournal(tmp_path)
+@pytest.mark.parametrize("damage", ['"evidence": 1', '"evidence": ['])
+def test_a_damaged_outcome_is_left_out_and_its_case_runs_again(tmp_path: Path, damage: str) -> None:
+    journal = Journal(tmp_path, redact=False)
+    journal.append(msgspec.structs.replace(RUN, machine=detect(), rocmprobe=version()))
+    ended, lost, running = (Case("cpu", "default", check, "float32") for check in ("copy", "gemm", "im2col"))
+    for case in (ended, lost, running):
+        journal.intent(case)
+        if case is not running:
+            journal.outcome(replace(OUTCOME, id=case.id))
+    lines = journal.path.read_text("utf-8").splitlines(keepends=True)
+    lines[4] = lines[4].replace('"evidence": []', damage)
+    journal.path.write_text("".join(lines), "utf-8")
+    assert resume(tmp_path, retry_aborted=False).damaged == [5]
+    states = {id: outcome.state for id, outcome in RunJournal(tmp_path).state.outcomes.items()}
+    assert states == {ended.id: "pass", running.id: "aborted"}
+
+
+def test_a_run_on_another_machine_continues_only_by_force(tmp_path: Path) -> None:
+    here = detect()
+    facts = {**here.facts, "torch.version": Fact("1.0", ""), "kernel.release": Fact("5.0", "")}
+    began = msgspec.structs.replace(RUN, machine=replace(here, facts=facts))
+    Journal(tmp_path, redact=False).append(began)
+    changed = r"machine changed .*\(torch 1.0 → .*; kernel 5.0 → .*; rocmprobe 0 → "
+    with pytest.raises(BadInput, match=changed):
+        resume(tmp_path, retry_aborted=False)
+    resume(tmp_path, retry_aborted=False, force=True)
+    assert RunJournal(tmp_path).state.changes(identity(here, version())) == ()
+    found = results(RunJournal(tmp_path))
+    assert [change.split()[0] for change in found.options["changed"]] == ["torch", "kernel", "rocmprobe"]
+    (notice,) = [each.body for each in notices(found) if each.kind == "changed"]
+    assert "torch 1.0 → " in notice
+
+
+@pytest.mark.parametrize("content", [b"", b'{"rec', encode(RUN)[:-9], bytes(512)])
+def test_a_run_that_was_killed_in_its_first_record_can_be_started_again(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "journal.jsonl").write_bytes(content)
+    with pytest.raises(BadInput, match="was killed before its first record; start it again"):
+        resume(tmp_path, retry_aborted=False)
+    assert begin(RunOptions(device="cpu"), tmp_path) == tmp_path
+    assert RunJournal(tmp_path).run.devices == ["cpu"]
+
+
+@pytest.mark.parametrize("content", [b"mine", encode(RUN), encode(RUN) + b'{"rec'])
+def test_a_journal_of_a_run_or_of_the_user_is_not_replaced(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "journal.jsonl").write_bytes(content)
+    with pytest.raises(BadInput, match="already has a run"):
+        begin(RunOptions(device="cpu"), tmp_path)
+    assert (tmp_path / "journal.jsonl").read_bytes() == content
 
 
 def test_the_file_the_state_and_the_returned_outcome_are_redacted(tmp_path: Path) -> None:

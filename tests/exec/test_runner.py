@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,10 +39,15 @@ def test_program(tmp_path: Path, title: str, command: str) -> None:
     assert programs.differences(bare, found) == [], (bare, found)
 
 
-@pytest.mark.parametrize("stream", ["2>/dev/full", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("stream", ["2>/dev/full", "<&- >&- 2>&-", "2>&{unread}"])
 def test_a_message_that_nobody_can_read_changes_nothing(tmp_path: Path, stream: str) -> None:
     command = [*programs.COMMANDS["shapes"], "sh", "-c", "exit 4"]
-    script = 'cd "$1"; shift; "$@" ' + stream
-    shell = programs.Program(["sh", "-c", script, "sh", str(tmp_path), *command])
-    assert shell.run((), tmp_path).status == 4
+    reader, unread = os.pipe()
+    os.close(reader)
+    script = '"$@" ' + stream.format(unread=unread)
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *command], cwd=tmp_path, pass_fds=[unread], check=False
+    )
+    os.close(unread)
+    assert done.returncode == 4
     assert (tmp_path / "shapes.json").exists()
