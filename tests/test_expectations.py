@@ -167,6 +167,22 @@ class TestTheTable:
                 assert not (chips and shared and alike) or row.reason == fault.title, (row.id, fault.title)
 
     @every_row(
+        ("isas", "rocm", "outcome", "state"),
+        [
+            (("gfx803", "gfx803"), "7.14", {"check": "gemm", "state": "wrong", "dtype": "float32"}, "xfail"),
+            (("gfx803", "gfx803"), "7.14", {"check": "gemm", "state": "wrong"}, "wrong"),
+            (("gfx803", "gfx803"), "6.3", {"check": "gemm", "state": "wrong", "dtype": "float32"}, "wrong"),
+            (("gfx1010", "gfx1030"), "5.2", {"state": "crash", "dtype": "float32"}, "xfail"),
+            (("gfx1010", "gfx1030"), "5.2", {"state": "wrong", "dtype": "float32"}, "wrong"),
+        ],
+    )
+    def test_what_owners_of_old_cards_reported(self, isas, rocm, outcome, state) -> None:
+        native, effective = isas
+        failed = changed(native_isa=native, effective_isa=effective, failure=None, evidence=(), **outcome)
+        machine = with_facts(torch_hip=rocm)
+        assert Expectations(machine, None, expectations()).marked(failed).state == state
+
+    @every_row(
         ("old", "new", "said"),
         [
             ('"card-as-another"', '"Card As"', "row 1: id is missing"),
