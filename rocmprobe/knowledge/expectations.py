@@ -133,7 +133,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
         label = f"{label} ({row['id']})"
         if row["id"] in by_id:
             raise BadInput(f"{label}: another row has this id; use a new one")
-        fault = row.get("broken")
+        fault = row.get("broken", "")
         if fault and fault not in _faults():
             raise BadInput(f"{label}: broken: no {fault!r}; there are {', '.join(_faults())}")
         whole = {**_faults().get(fault, {}), **{key: row[key] for key in row if key != "broken"}}

@@ -198,6 +198,11 @@ def isa_of_override(text: str) -> Optional[str]:
     return isa_name(*numbers)
 
 
+def override_of(gfx: str) -> str:
+    """Return the value of ``HSA_OVERRIDE_GFX_VERSION`` for a target, e.g. "9.0.10" for gfx90a."""
+    return f"{gfx[3:-2]}.{int(gfx[-2], 16)}.{int(gfx[-1], 16)}"
+
+
 def isa_name(major: int, minor: int, stepping: int) -> str:
     """Return the name of the target with this version number, e.g. gfx90a for 9, 0, 10."""
     return f"gfx{major}{minor:x}{stepping:x}"

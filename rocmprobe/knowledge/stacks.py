@@ -98,8 +98,12 @@ class CodeLoan(ChipRow, frozen=True, rename={"posing": "as"}):
     """
 
     posing: str
-    override: str
     text: str
+
+    @property
+    def override(self) -> str:
+        """Value of HSA_OVERRIDE_GFX_VERSION."""
+        return gpus.override_of(self.posing)
 
 
 class Limit(ChipRow, frozen=True):

@@ -24,6 +24,11 @@ def test_override_names_a_target(text, name):
     assert gpus.isa_of_override(text) == name
 
 
+def test_every_target_has_an_override():
+    for row in gpus.all_targets():
+        assert gpus.isa_of_override(gpus.override_of(row.gfx)) == row.gfx
+
+
 @every_row(
     "text",
     [
