@@ -29,10 +29,10 @@ from rocmprobe.knowledge.compatibility import (
     relations,
     symptoms,
 )
-from rocmprobe.knowledge.stacks import SYSTEMS, has_code, stacks
+from rocmprobe.knowledge.stacks import SYSTEMS, broken, has_code, stacks
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
-from rocmprobe.text.versions import version_numbers
+from rocmprobe.text.versions import version_numbers, within
 
 CAUSES = {cause.name for cause in causes()}
 GFX = [target.gfx for target in gpus.all_targets()]
@@ -94,6 +94,21 @@ class TestTable:
             assert (row["library"], newest) not in seen
             for release in (row["since"], newest):
                 seen.add((row["library"], release))
+        newest_rocm = Combination(gfx="gfx1011", effective="gfx1011", rocm="10.1")
+        found = answer(newest_rocm, "rocblas-has-kernels")
+        assert found is not None
+        assert found.holds
+        assert "therock-7.14" in found.source
+
+    def test_faults_of_stacks_name_the_releases_whose_rocblas_lacks_the_chip(self) -> None:
+        releases = [row["rocm"] for row in table("rocm_releases")["release"]]
+        for row in broken():
+            for gfx in row.gfx if row.cause == "rocblas-missing-arch" else ():
+                for rocm in releases:
+                    if within(rocm, row.rocm_since, row.rocm_until):
+                        found = answer(Combination(gfx=gfx, rocm=rocm), "rocblas-has-kernels")
+                        assert found is not None
+                        assert not found.holds, (row.title, rocm)
 
     def test_the_newest_rocblas_is_for_the_chips_of_amds_wheels(self) -> None:
         (newest,) = (
@@ -102,11 +117,6 @@ class TestTable:
         )  # fmt: skip
         of_amd = [stack for stack in stacks() if stack.kind.startswith("amd-")]
         assert set(newest) == {gfx for gfx in GFX if any(has_code(stack, gfx) for stack in of_amd)}
-        newest_rocm = Combination(gfx="gfx1011", effective="gfx1011", rocm="10.1")
-        found = answer(newest_rocm, "rocblas-has-kernels")
-        assert found is not None
-        assert found.holds
-        assert "therock-7.14" in found.source
 
 
 def _known(gfx: str) -> bool:

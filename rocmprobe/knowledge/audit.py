@@ -263,7 +263,7 @@ def _wheels(wheels: Collection[Wheel]) -> Iterator[Disagreement]:
             if found and pythons != set(map(version_numbers, stack.python)):
                 theirs = ", ".join(f"{major}.{minor}" for major, minor in sorted(pythons))
                 yield "stacks", f"{stack.name}: python", ", ".join(stack.python), theirs
-            # The table lists the newest stack of each kind first.
+            # The first stack of each kind must have the newest torch for its ROCm.
             if stack.kind not in kinds and version != (later := _newest_torch(wheels, local) or version):
                 yield "stacks", stack.name, version, later
             kinds.add(stack.kind)
