@@ -60,11 +60,16 @@ class Launch:
         return arguments
 
 
+def fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    """Return fields of one type, for ``_fields_`` of a structure."""
+    return [(name, kind) for name in names]
+
+
 def declaration(structure: type[ctypes.Structure]) -> str:
     """Return the C++ declaration of a structure. Nested structures must be declared earlier."""
-    fields: Any = structure._fields_
+    members: Any = structure._fields_
     lines = []
-    for name, kind in fields:
+    for name, kind in members:
         length = getattr(kind, "_length_", None)
         element = kind if length is None else kind._type_
         dimension = "" if length is None else f"[{length}]"

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact
-from rocmprobe.kernels.families import extents, gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels.families import gather_gemm, gemm, weights_gemm
 from rocmprobe.kernels.families.extents import Strides
-from rocmprobe.kernels.sources import DTYPES, source_text
+from rocmprobe.kernels.families.family import Family
+from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_text
 
 torch = pytest.importorskip("torch")
 
@@ -61,7 +62,6 @@ def result(
     *,
     seed: int = 0,
     bias: bool = True,
-    launches_at_least: int = 1,
     with_kernel: str = "",
     last: Sequence[bool] = (False, False, False),
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +93,6 @@ def result(
         cap=_CAP,
     )
     assert launches is not None
-    assert len(launches) >= launches_at_least
     assert not with_kernel or with_kernel in {each.kernel for each in launches}
     operands["workspace"] = Guarded(torch.full((workspace // 4,), float("nan")), torch.float32)
     addresses = {name: each.tensor.data_ptr() for name, each in operands.items()}
@@ -284,32 +283,27 @@ def test_the_phases_of_a_stride_share_their_launches() -> None:
         assert len(prepared) == option.launches == launches
 
 
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
-    direction: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = geometry((5, 4, 6, 7), (3, 4, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1))
-    two_samples = 2 * 4 * 6 * 7 * 4
-    monkeypatch.setattr(extents, "REACH", two_samples)
-    variant = "64x64x16/4" if direction == BWD_WEIGHTS else "64x64x8/1"
-    workspace = dict(ways(direction, plain)).get(variant) or 4 * 4 * 108 + 1024
-    got, right = result(
-        built("float32"), direction, plain, "float32", variant, workspace, launches_at_least=4
-    )
-    assert torch.equal(got, right)
-    dense = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
-    for option in gemm.options(direction, plain, "float32", _CAP, _UNITS):
-        launches = gemm.prepare(
-            direction, plain, "float32", option.variant, **dense, has_bias=False, cap=option.workspace_bytes
+def test_tensors_beyond_the_reach_of_an_offset_are_left_to_others(family: Family, direction: str) -> None:
+    def plain(batch: int) -> Geometry:
+        return geometry(
+            (batch, 8, 512, 512), (8, 1, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=8
         )
-        assert launches is not None, option
-    monkeypatch.setattr(extents, "REACH", two_samples // 2 - 1)
-    strides = {
-        "image": Strides.of((168, 42, 7, 1)),
-        "weight": Strides.of((36, 9, 3, 1)),
-        "feature": Strides.of((63, 21, 7, 1)),
-    }
-    assert gemm.prepare(direction, plain, "float32", variant, **strides, has_bias=False, cap=_CAP) is None
+
+    assert family.options(direction, plain(256), "float32", 1 << 30, _UNITS)
+    assert not family.options(direction, plain(257), "float32", 1 << 30, _UNITS)
+    (option,) = family.options(direction, plain(2), "float32", 1 << 30, _UNITS)
+    image, weight, feature = (
+        Strides.of(exact.contiguous(shape)) for shape in exact.shapes(plain(2)).values()
+    )
+    for outer, prepared in ((feature.outer, True), (1 << 29, False)):
+        far = Strides(outer, feature.inner, feature.axes)
+        launches = family.prepare(
+            direction, plain(2), "float32", option.variant, image=image, weight=weight, feature=far,
+            has_bias=False, cap=option.workspace_bytes,
+        )  # fmt: skip
+        assert (launches is not None) == prepared
 
 
 @pytest.mark.thorough

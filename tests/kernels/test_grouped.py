@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiers import THOROUGH
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
-from rocmprobe.kernels.families import extents, grouped, reduction
+from rocmprobe.kernels.families import grouped, reduction
 from rocmprobe.kernels.sources import source_text
 
 _DIRECTIONS = (FWD, BWD_DATA, BWD_WEIGHTS)
@@ -111,29 +111,6 @@ def test_drawn_problems_are_computed_exactly(direction: str, dtype: str) -> None
         assert _computes(library, Problem(direction, plain, dtype, layouts, bias, seed), seed)
 
     computed()
-
-
-@pytest.mark.parametrize("direction", _DIRECTIONS)
-def test_samples_too_far_apart_for_one_launch_take_several(
-    direction: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = _plain(4, 4, 4, (9, 11), 3, batch=5)
-    whole = grouped.options(direction, plain, "float32", _CAP, _UNITS)[0]
-    monkeypatch.setattr(extents, "REACH", 2 * 4 * 9 * 11 * 4)
-    parts = grouped.options(direction, plain, "float32", _CAP, _UNITS)[0]
-    # The parts of bwd-weights are added by a launch more.
-    assert parts.launches == whole.launches + 2 + (direction == BWD_WEIGHTS)
-    assert _computes(_library("float32"), Problem(direction, plain, "float32", ("first",) * 3, True, 3))
-    monkeypatch.setattr(extents, "REACH", 4 * 9 * 11 * 4 - 4)
-    assert not grouped.options(direction, plain, "float32", _CAP, _UNITS)
-
-
-@pytest.mark.parametrize("direction", _DIRECTIONS)
-def test_offsets_stay_below_two_gibibytes(direction: str) -> None:
-    plain = _plain(64, 64, 64, (512, 512), 3, batch=100)
-    launches = grouped.options(direction, plain, "float32", 1 << 30, _UNITS)[0].launches
-    assert launches - (direction == BWD_WEIGHTS) == 4
-    assert not grouped.options(direction, _plain(64, 64, 64, (4096, 4096), 3), "float32", 1 << 30, _UNITS)
 
 
 def test_the_phases_of_a_stride_share_a_launch() -> None:

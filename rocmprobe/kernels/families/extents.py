@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from rocmprobe.geometry import Geometry
+from rocmprobe.kernels.exact import shapes
 
 #: Every offset in a launch is smaller than this number of bytes.
 REACH = 2**31
@@ -62,37 +65,44 @@ def padded(plain: Geometry) -> Geometry:
     )
 
 
-def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) -> int:
-    """Return the number of elements from the first to the last element of a tensor, including gaps."""
-    steps = (strides.outer, strides.inner, *strides.axes)
-    return 1 + sum((size - 1) * step for size, step in zip((samples, channels, *sizes), steps))
-
-
-def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_bytes: int) -> int:
-    """Return how many samples of one tensor a launch can address, or 0 if a single sample is too large."""
-    one = span(strides, 1, channels, sizes) * item_bytes
-    if one > REACH:
-        return 0
-    return 1 + (REACH - one) // max(1, strides.outer * item_bytes)
-
-
-def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strides) -> int:
-    """Return how many samples of image and feature one launch can address, at most the batch size."""
-    return min(
-        plain.batch,
-        sample_limit(image, plain.channels, plain.image, item_bytes),
-        sample_limit(feature, plain.filters, plain.feature, item_bytes),
+def addressable(plain: Geometry, item: int, image: Strides, weight: Strides, feature: Strides) -> bool:
+    """Return True if the elements of each tensor, including gaps, span at most REACH bytes."""
+    inner = plain.channels // plain.groups
+    tensors = (
+        (image, (plain.batch, plain.channels, *plain.image)),
+        (weight, (plain.filters, inner, *plain.kernel)),
+        (feature, (plain.batch, plain.filters, *plain.feature)),
     )
+    spans = (
+        1 + sum((size - 1) * step for size, step in zip(shape, (strides.outer, strides.inner, *strides.axes)))
+        for strides, shape in tensors
+    )
+    return max(spans) * item <= REACH
 
 
-def reciprocal(divisor: int) -> tuple[int, int]:
-    """Return ``(multiplier, shift)`` to replace division by ``divisor``.
+def is_dense_addressable(plain: Geometry) -> bool:
+    """Return True if each tensor spans at most REACH bytes as contiguous float32."""
+    return max(map(prod, shapes(plain).values())) * 4 <= REACH
 
-    For n below 2**31, ``n * multiplier >> 31 >> shift`` is ``n // divisor``. Source: Granlund and Montgomery,
+
+class Divisor(ctypes.Structure):
+    """A divisor in the arguments of a kernel, declared in ``source/common.hip``.
+
+    For n below 2**31, ``n * multiplier >> 31 >> shift`` is ``n // value``. Source: Granlund and Montgomery,
     "Division by invariant integers using multiplication", 1994, theorem 4.2.
     """
-    shift = (divisor - 1).bit_length()
-    return -(-(1 << (31 + shift)) // divisor), shift
+
+    _fields_ = [("value", ctypes.c_uint32), ("multiplier", ctypes.c_uint32), ("shift", ctypes.c_int32)]
+
+    @classmethod
+    def of(cls, value: int) -> Divisor:
+        shift = (value - 1).bit_length()
+        return cls(value, -(-(1 << (31 + shift)) // value), shift)
+
+
+def divisors(sizes: Sequence[int]) -> tuple[Divisor, ...]:
+    """Return the divisors that find a position in an array of these sizes, e.g. z * y * x, y * x and x."""
+    return tuple(Divisor.of(prod(sizes[place:])) for place in range(len(sizes)))
 
 
 def round_up(value: int, step: int) -> int:

@@ -21,16 +21,17 @@ from rocmprobe.kernels.families.extents import (
     ITEM_BYTES,
     NEVER,
     REACH,
+    Divisor,
     Strides,
     addressable,
+    divisors,
     padded,
-    reciprocal,
     round_up,
 )
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.families.gather import Axis, gathers
 from rocmprobe.kernels.families.tiles import Tile, cheapest
-from rocmprobe.kernels.launches import Launch, Pointer
+from rocmprobe.kernels.launches import Launch, Pointer, fields
 
 SOURCE = "gather_gemm.hip"
 #: Name of the kernel that packs weights.
@@ -43,36 +44,20 @@ _LEAST_DEPTH = 192
 #: Maximum number of matrix products in one launch: all phases of a stride of 2 in three dimensions.
 PHASES = 8
 
-_Three = ctypes.c_int32 * 3
-_ThreeUnsigned = ctypes.c_uint32 * 3
-_ThreeLong = ctypes.c_int64 * 3
-
 
 class GatherPhase(ctypes.Structure):
     """One matrix product of a launch.
 
     ``packed``, ``table`` and ``write`` are offsets in bytes, ``weight`` is an offset in elements. The kernel
-    divides by ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``).
+    finds the place of a column with ``divisors``.
     """
 
     _fields_ = [
-        ("packed", ctypes.c_int64),
-        ("table", ctypes.c_int64),
-        ("weight", ctypes.c_int64),
-        ("write", ctypes.c_int64),
-        ("depth", ctypes.c_int32),
-        ("depth_padded", ctypes.c_int32),
-        ("split_depth", ctypes.c_int32),
-        ("columns", ctypes.c_int32),
-        ("divisors", _ThreeUnsigned),
-        ("multipliers", _ThreeUnsigned),
-        ("shifts", _Three),
-        ("read_first", _Three),
-        ("taps", _Three),
+        *fields(ctypes.c_int64, "packed", "table", "weight", "write"),
+        *fields(ctypes.c_int32, "depth", "depth_padded", "split_depth", "columns"),
+        ("divisors", Divisor * 3),
+        *fields(ctypes.c_int32 * 3, "read_first", "taps"),
     ]
-
-
-_Phases = GatherPhase * PHASES
 
 
 class GatherPackArguments(ctypes.Structure):
@@ -83,23 +68,15 @@ class GatherPackArguments(ctypes.Structure):
     """
 
     _fields_ = [
-        ("weight", ctypes.c_void_p),
-        ("workspace", ctypes.c_void_p),
-        ("group_step", ctypes.c_int64),
-        ("row_step", ctypes.c_int64),
-        ("channel_step", ctypes.c_int64),
-        ("tap_steps", _ThreeLong),
-        ("groups", ctypes.c_int32),
-        ("rows", ctypes.c_int32),
-        ("rows_padded", ctypes.c_int32),
-        ("channels", ctypes.c_int32),
-        ("tap_major", ctypes.c_int32),
-        ("wide", ctypes.c_int32),
-        ("never", ctypes.c_uint32),
-        ("channel_bytes", ctypes.c_uint32),
-        ("tap_bytes", _ThreeUnsigned),
-        ("tap_reads", _Three),
-        ("phases", _Phases),
+        *fields(ctypes.c_void_p, "weight", "workspace"),
+        *fields(ctypes.c_int64, "group_step", "row_step", "channel_step"),
+        ("tap_steps", ctypes.c_int64 * 3),
+        ("groups", Divisor),
+        *fields(ctypes.c_int32, "rows", "rows_padded", "channels", "tap_major", "wide"),
+        *fields(ctypes.c_uint32, "never", "channel_bytes"),
+        ("tap_bytes", ctypes.c_uint32 * 3),
+        ("tap_reads", ctypes.c_int32 * 3),
+        ("phases", GatherPhase * PHASES),
     ]
 
 
@@ -111,27 +88,16 @@ class GatherArguments(ctypes.Structure):
     """
 
     _fields_ = [
-        ("read", ctypes.c_void_p),
-        ("workspace", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("write", ctypes.c_void_p),
-        ("read_group", ctypes.c_int64),
-        ("write_group", ctypes.c_int64),
-        ("write_split", ctypes.c_int64),
-        ("groups", ctypes.c_int32),
-        ("splits", ctypes.c_int32),
-        ("is_partial", ctypes.c_int32),
-        ("rows", ctypes.c_int32),
-        ("rows_padded", ctypes.c_int32),
-        ("read_step", _Three),
-        ("read_size", _Three),
-        ("tap_reads", _Three),
+        *fields(ctypes.c_void_p, "read", "workspace", "bias", "write"),
+        *fields(ctypes.c_int64, "read_group", "write_group", "write_split"),
+        *fields(Divisor, "groups", "splits"),
+        *fields(ctypes.c_int32, "is_partial", "rows", "rows_padded"),
+        *fields(ctypes.c_int32 * 3, "read_step", "read_size", "tap_reads"),
         ("read_sample", ctypes.c_uint32),
-        ("read_bytes", _ThreeUnsigned),
-        ("write_sample", ctypes.c_uint32),
-        ("write_row", ctypes.c_uint32),
-        ("write_bytes", _ThreeUnsigned),
-        ("phases", _Phases),
+        ("read_bytes", ctypes.c_uint32 * 3),
+        *fields(ctypes.c_uint32, "write_sample", "write_row"),
+        ("write_bytes", ctypes.c_uint32 * 3),
+        ("phases", GatherPhase * PHASES),
     ]
 
 
@@ -161,13 +127,13 @@ TILES = (
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product: forward, or one phase of bwd-data."""
+    """A matrix product: forward, or one phase of bwd-data. ``columns`` counts those of all samples."""
 
     axes: tuple[Axis, ...]
     groups: int
     rows: int
+    columns: int
     channels: int
-    positions: int
     taps: int
 
     @property
@@ -175,38 +141,54 @@ class Product:
         """Number of terms in each sum."""
         return self.channels * self.taps
 
+    @property
+    def values(self) -> int:
+        """Number of values of the result."""
+        return self.rows * self.groups * self.columns
+
+    def blocks(self, tile: Tile) -> int:
+        """Return the number of blocks that compute the product if its sums are not split."""
+        return -(-self.columns // tile.columns) * -(-self.rows // tile.rows) * self.groups
+
+    def packed_bytes(self, tile: Tile) -> tuple[int, int]:
+        """Return (bytes of the packed weights, bytes of the table).
+
+        The table has one entry for each term of a sum, with the offset of the term's input value.
+        """
+        depth = round_up(self.depth, tile.depth)
+        return (
+            round_up(self.groups * depth * round_up(self.rows, tile.rows) * 4, _ALIGNMENT),
+            # Some kernels read one step past the end of the table.
+            round_up((depth + tile.depth) * 8, _ALIGNMENT),
+        )
+
 
 def products(direction: str, plain: Geometry) -> list[Product]:
     """Return the matrix products of a direction, with three spatial dimensions.
 
     Successive taps of a product read ascending positions of the input.
     """
-    geometry_3d = padded(plain)
-    ends = (
-        (geometry_3d.filters, geometry_3d.channels)
-        if direction == FWD
-        else (geometry_3d.channels, geometry_3d.filters)
-    )
-    rows, channels = (end // geometry_3d.groups for end in ends)
+    ends = (plain.filters, plain.channels) if direction == FWD else (plain.channels, plain.filters)
+    rows, channels = (end // plain.groups for end in ends)
     return [
         Product(
             tuple(axis.ascending() for axis in axes),
-            geometry_3d.groups,
+            plain.groups,
             rows,
+            plain.batch * prod(axis.count for axis in axes),
             channels,
-            prod(axis.count for axis in axes),
             prod(axis.taps for axis in axes),
         )
-        for axes in gathers(direction, geometry_3d)
+        for axes in gathers(direction, padded(plain))
     ]
 
 
-def fits(tile: GatherTile, product: Product) -> bool:
+def fits(tile: Tile, product: Product) -> bool:
     """Return True if a kernel of this tile can compute the product."""
     rows, depth = round_up(product.rows, tile.rows), round_up(product.depth, tile.depth)
     if max(product.groups * PHASES, rows // tile.rows, round_up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
         return False
-    if rows * depth * 4 >= REACH or product.positions >= REACH:
+    if rows * depth * 4 >= REACH or product.columns >= REACH:
         return False
     if not tile.wide and not product.depth:
         return True
@@ -224,25 +206,26 @@ def options(
     fitting = [tile for tile in TILES if all(fits(tile, each) for each in found)]
 
     def blocks_of(tile: GatherTile) -> list[int]:
-        return [_blocks(plain, tile, each) for each in found]
+        return [each.blocks(tile) for each in found]
 
-    tiles = fitting if every else cheapest(fitting, blocks_of)
-    item, offered = ITEM_BYTES[dtype], []
-    values = plain.batch * sum(each.rows * each.groups * each.positions for each in found)
-    useful = plain.batch * sum(each.rows * each.groups * each.positions * each.depth for each in found)
-    for tile in tiles:
+    offered = []
+    values = sum(each.values for each in found)
+    useful = sum(each.values * each.depth for each in found)
+    weights = plain.filters * plain.depth * ITEM_BYTES[dtype]
+    for tile in fitting if every else cheapest(fitting, blocks_of):
         blocks = blocks_of(tile)
-        filling = splits_for(found, tile, sum(blocks), compute_units * tile.blocks_per_unit)
+        filling = splits_for(found, tile, compute_units * tile.blocks_per_unit)
         ways = [
             Option(
                 variant=f"{tile.name}/{splits}",
                 kernels=tile.kernels | {PACK, *([reduction.KERNEL] if splits > 1 else ())},
                 workspace_bytes=workspace_bytes(direction, plain, tile, found, splits),
                 flops=2 * useful,
-                moved_bytes=plain.filters * plain.depth * item
+                moved_bytes=weights
                 + workspace_bytes(direction, plain, tile, found, 1)
                 + (8 * splits * values if splits > 1 else 0),
-                launches=launch_count(found, splits),
+                launches=sum(1 + any(each.depth for each in batch) for batch in batches(found))
+                + (splits > 1),
                 gemm_share=tile.expected_share(
                     useful,
                     [(splits * count, each.depth / splits) for count, each in zip(blocks, found)],
@@ -256,64 +239,38 @@ def options(
     return offered
 
 
-def _blocks(plain: Geometry, tile: GatherTile, product: Product) -> int:
-    """Return the number of blocks that compute a product if its sums are not split."""
-    columns = -(-plain.batch * product.positions // tile.columns)
-    return columns * -(-product.rows // tile.rows) * product.groups
-
-
 def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
     """Divide products into groups of at most PHASES, one group per launch."""
     return [found[first : first + PHASES] for first in range(0, len(found), PHASES)]
 
 
-def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
+def splits_for(found: Sequence[Product], tile: Tile, busy_blocks: int) -> int:
     """Return the number of partial sums into which to split each sum, or 1 for no split.
 
-    ``blocks`` is the number of blocks without a split. With a split, the total number of blocks is at most
-    ``busy_blocks``.
+    With a split, the total number of blocks is at most ``busy_blocks``.
     """
     depth = round_up(max(each.depth for each in found), tile.depth)
+    blocks = sum(each.blocks(tile) for each in found)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
     # Each partial sum has a whole number of steps, so fewer partial sums than ``splits`` can be enough.
     return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
 
 
+def split_depth(depth: int, tile: Tile, splits: int) -> int:
+    """Return the depth of each of ``splits`` parts, rounded up to whole steps of the tile."""
+    return round_up(-(-depth // splits), tile.depth)
+
+
 def workspace_bytes(
-    direction: str, plain: Geometry, tile: GatherTile, found: Sequence[Product], splits: int
+    direction: str, plain: Geometry, tile: Tile, found: Sequence[Product], splits: int
 ) -> int:
     """Return the bytes of the packed weights, the tables and the partial sums."""
-    packed = sum(sum(_packed_bytes(tile, each)) for each in found)
+    packed = sum(sum(each.packed_bytes(tile)) for each in found)
     return packed + (reduction.workspace_bytes(_result(direction, plain), splits) if splits > 1 else 0)
-
-
-def launch_count(found: Sequence[Product], splits: int) -> int:
-    """Return the number of launches, assuming that one launch can address all samples."""
-    packs = sum(any(each.depth for each in batch) for batch in batches(found))
-    return packs + len(batches(found)) + (splits > 1)
-
-
-def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Return (bytes of the packed weights, bytes of the table).
-
-    The table has one entry for each term of a sum, with the offset of the term's input value.
-    """
-    depth = round_up(product.depth, tile.depth)
-    return (
-        round_up(product.groups * depth * round_up(product.rows, tile.rows) * 4, _ALIGNMENT),
-        # Some kernels read one step past the end of the table.
-        round_up((depth + tile.depth) * 8, _ALIGNMENT),
-    )
 
 
 def _result(direction: str, plain: Geometry) -> tuple[int, ...]:
     return shapes(plain)["feature" if direction == FWD else "image"]
-
-
-def chunk(direction: str, plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Return how many samples one launch can address, or 0 if a single sample is too large."""
-    result = plain.feature if direction == FWD else plain.image
-    return min(addressable(plain, ITEM_BYTES[dtype], image, feature), (REACH - 1) // prod(result))
 
 
 def prepare(
@@ -328,185 +285,155 @@ def prepare(
     feature: Strides,
     has_bias: bool,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches of a direction, or None if a sample is too large or the tile does not fit."""
-    samples = chunk(direction, plain, dtype, image, feature)
-    found = products(direction, plain)
-    if samples < 1 or not all(fits(tile, each) for each in found):
+    """Return the launches of a direction, or None if a tensor is too large or the tile does not fit."""
+    found, item = products(direction, plain), ITEM_BYTES[dtype]
+    if not addressable(plain, item, image, weight, feature) or not all(fits(tile, each) for each in found):
         return None
-    shape, item = _result(direction, plain), ITEM_BYTES[dtype]
-    if samples < plain.batch or prod(shape) * 4 > REACH:
-        splits = 1
-    read, write = ("image", "feature") if direction == FWD else ("feature", "image")
-    reading, result = (image, feature) if direction == FWD else (feature, image)
-    writing = (
-        Destination(result, item, 1) if splits == 1 else Destination(Strides.of(contiguous(shape)), 4, splits)
-    )
-    sizes = padded(plain).image if direction == FWD else padded(plain).feature
-    launches: list[Launch] = []
+    forward, shape = direction == FWD, _result(direction, plain)
+    read, write = ("image", "feature") if forward else ("feature", "image")
+    reading, result = (image, feature) if forward else (feature, image)
+    split = splits > 1
+    call = _Call(
+        forward, tile, splits, item, reading.padded(), weight.padded(),
+        (Strides.of(contiguous(shape)) if split else result).padded(), 4 if split else item,
+        padded(plain).image if forward else padded(plain).feature, prod(shape),
+    )  # fmt: skip
+    partial = Pointer("write", "workspace", workspace_bytes(direction, plain, tile, found, 1))
     workspace = Pointer("workspace", "workspace")
-    parts = workspace_bytes(direction, plain, tile, found, 1)
+    bias = (Pointer("bias", "bias"),) if has_bias and not split else ()
+    pointers = (workspace, Pointer("read", read), *bias, partial if split else Pointer("write", write))
+    launches: list[Launch] = []
     offset = 0
     for batch in batches(found):
         phases = []
         for each in batch:
-            phases.append(_phase(each, tile, weight.padded(), writing, offset))
-            offset += sum(_packed_bytes(tile, each))
+            phases.append(call.phase(each, offset))
+            offset += sum(each.packed_bytes(tile))
         if any(each.depth for each in batch):
-            launches.append(_pack(direction, batch, phases, tile, dtype, reading, weight.padded()))
-        for first in range(0, plain.batch, samples):
-            pointers = (
-                workspace,
-                *([Pointer("bias", "bias")] if has_bias and splits == 1 else ()),
-                Pointer("read", read, first * reading.outer * item),
-                Pointer("write", write, first * result.outer * item)
-                if splits == 1
-                else Pointer("write", "workspace", parts),
-            )
-            count = min(samples, plain.batch - first)
-            launches.append(
-                _multiply(batch, phases, tile, item, reading, writing, sizes, prod(shape), count, pointers)
-            )
-    if splits > 1:
+            launches.append(call.pack(batch, phases, (workspace, Pointer("weight", "weight"))))
+        launches.append(call.multiply(batch, phases, pointers))
+    if split:
         strides = (result.outer, result.inner, *result.axes)
-        target = Pointer("target", write)
         launches.append(
-            reduction.launch(shape, strides, splits, workspace_offset=parts, target=target, has_bias=has_bias)
-        )
+            reduction.launch(
+                shape, strides, splits, workspace_offset=partial.offset, target=Pointer("target", write),
+                has_bias=has_bias,
+            )
+        )  # fmt: skip
     return tuple(launches)
 
 
 @dataclass(frozen=True)
-class Destination:
-    """Destination of the products: the result, or the workspace if sums are split."""
+class _Call:
+    """What the launches of a direction share.
 
-    strides: Strides
-    item: int
+    Attributes:
+        reading, weight, writing: strides of the input, of the weight, and of the result or the partial sums.
+        item, write_item: bytes of an element of the input, and of the result or the partial sums.
+        sizes: sizes of the input.
+        values: number of values of the result.
+    """
+
+    forward: bool
+    tile: GatherTile
     splits: int
+    item: int
+    reading: Strides
+    weight: Strides
+    writing: Strides
+    write_item: int
+    sizes: tuple[int, ...]
+    values: int
+
+    def phase(self, product: Product, offset: int) -> GatherPhase:
+        """Return the arguments for a product. ``offset`` is the place of its weights in the workspace."""
+        axes = product.axes
+        depth = round_up(product.depth, self.tile.depth)
+        return GatherPhase(
+            packed=offset,
+            table=offset + product.packed_bytes(self.tile)[0],
+            weight=sum(axis.tap_first * step for axis, step in zip(axes, self.weight.axes)),
+            write=sum(axis.write_first * step for axis, step in zip(axes, self.writing.axes))
+            * self.write_item,
+            depth=product.depth,
+            depth_padded=depth,
+            split_depth=split_depth(depth, self.tile, self.splits),
+            columns=product.columns,
+            divisors=divisors([axis.count for axis in axes]),
+            read_first=tuple(axis.read_first for axis in axes),
+            taps=tuple(axis.taps for axis in axes),
+        )
+
+    def pack(
+        self, batch: Sequence[Product], phases: Sequence[GatherPhase], pointers: tuple[Pointer, ...]
+    ) -> Launch:
+        """Return the launch that packs weights and writes the tables."""
+        product, axes = batch[0], _steps(batch)
+        rows = round_up(product.rows, self.tile.rows)
+        row_step, channel_step = self.weight.outer, self.weight.inner
+        group_step = row_step * (product.rows if self.forward else product.channels)
+        if not self.forward:
+            row_step, channel_step = channel_step, row_step
+        taps = [(axis.read_tap_step, step * self.item) for axis, step in zip(axes, self.reading.axes)]
+        arguments = GatherPackArguments(
+            group_step=group_step,
+            row_step=row_step,
+            channel_step=channel_step,
+            tap_steps=tuple(axis.tap_step * step for axis, step in zip(axes, self.weight.axes)),
+            groups=Divisor.of(product.groups),
+            rows=product.rows,
+            rows_padded=rows,
+            channels=product.channels,
+            tap_major=self.reading.inner == 1,
+            wide=self.tile.wide,
+            never=NEVER,
+            channel_bytes=self.reading.inner * self.item,
+            tap_bytes=tuple(reads * step for reads, step in taps),
+            tap_reads=tuple(reads for reads, _ in taps),
+            phases=tuple(phases),
+        )
+        grid = (
+            round_up(rows, _PACK_ROWS) // _PACK_ROWS,
+            -(-max(each.depth_padded for each in phases) // _PACK_DEPTH),
+            len(batch) * product.groups,
+        )
+        return Launch(PACK, grid, _PACK_THREADS, arguments, pointers)
+
+    def multiply(
+        self, batch: Sequence[Product], phases: Sequence[GatherPhase], pointers: tuple[Pointer, ...]
+    ) -> Launch:
+        """Return the launch that computes the products."""
+        product, axes, item = batch[0], _steps(batch), self.write_item
+        rows = round_up(product.rows, self.tile.rows)
+        arguments = GatherArguments(
+            read_group=product.channels * self.reading.inner * self.item,
+            write_group=product.rows * self.writing.inner * item,
+            write_split=self.values * item,
+            groups=Divisor.of(product.groups),
+            splits=Divisor.of(self.splits),
+            is_partial=self.splits > 1,
+            rows=product.rows,
+            rows_padded=rows,
+            read_step=tuple(axis.read_step for axis in axes),
+            read_size=self.sizes,
+            tap_reads=tuple(axis.read_tap_step for axis in axes),
+            read_sample=self.reading.outer * self.item,
+            read_bytes=tuple(step * self.item for step in self.reading.axes),
+            write_sample=self.writing.outer * item,
+            write_row=self.writing.inner * item,
+            write_bytes=tuple(axis.write_step * step * item for axis, step in zip(axes, self.writing.axes)),
+            phases=tuple(phases),
+        )
+        columns = -(-max(each.columns for each in batch) // self.tile.columns)
+        grid = (columns, rows // self.tile.rows, len(batch) * product.groups * self.splits)
+        quads = not self.tile.wide and self.reading.inner == 1 and product.channels % 4 == 0
+        return Launch(self.tile.kernel(quads), grid, self.tile.threads, arguments, pointers)
 
 
-def _phase(
-    product: Product, tile: GatherTile, weight: Strides, writing: Destination, workspace_offset: int
-) -> GatherPhase:
-    """Return the arguments for a product, except ``columns``, which depends on the number of samples."""
-    axes = product.axes
-    depth = round_up(product.depth, tile.depth)
-    divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
-    multipliers, shifts = zip(*map(reciprocal, divisors))
-    start = sum(axis.write_first * step for axis, step in zip(axes, writing.strides.padded().axes))
-    return GatherPhase(
-        packed=workspace_offset,
-        table=workspace_offset + _packed_bytes(tile, product)[0],
-        weight=sum(axis.tap_first * step for axis, step in zip(axes, weight.axes)),
-        write=start * writing.item,
-        depth=product.depth,
-        depth_padded=depth,
-        split_depth=split_depth(depth, tile, writing.splits),
-        divisors=_ThreeUnsigned(*divisors),
-        multipliers=_ThreeUnsigned(*multipliers),
-        shifts=_Three(*shifts),
-        read_first=_Three(*(axis.read_first for axis in axes)),
-        taps=_Three(*(axis.taps for axis in axes)),
-    )
-
-
-def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
-    """Return the depth of each of ``splits`` parts, rounded up to whole steps of the tile."""
-    return round_up(-(-depth // splits), tile.depth)
-
-
-def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
+def _steps(batch: Sequence[Product]) -> tuple[Axis, ...]:
     """Return an ``Axis`` for each spatial dimension (z, y, x), with steps that apply to all products.
 
     The other fields of each axis belong to only one of the products.
     """
-    z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
-    return z, y, x
-
-
-def _pack(
-    direction: str,
-    batch: Sequence[Product],
-    phases: Sequence[GatherPhase],
-    tile: GatherTile,
-    dtype: str,
-    reading: Strides,
-    weight: Strides,
-) -> Launch:
-    item = ITEM_BYTES[dtype]
-    forward = direction == FWD
-    product, axes = batch[0], _steps(batch)
-    rows = round_up(product.rows, tile.rows)
-    arguments = GatherPackArguments(
-        group_step=weight.outer * (product.rows if forward else product.channels),
-        row_step=weight.outer if forward else weight.inner,
-        channel_step=weight.inner if forward else weight.outer,
-        tap_steps=_ThreeLong(*(axis.tap_step * step for axis, step in zip(axes, weight.axes))),
-        groups=product.groups,
-        rows=product.rows,
-        rows_padded=rows,
-        channels=product.channels,
-        tap_major=reading.inner == 1,
-        wide=tile.wide,
-        never=NEVER,
-        channel_bytes=reading.inner * item,
-        tap_bytes=_ThreeUnsigned(
-            *(axis.read_tap_step * step * item for axis, step in zip(axes, reading.padded().axes))
-        ),
-        tap_reads=_Three(*(axis.read_tap_step for axis in axes)),
-        phases=_Phases(*phases),
-    )
-    grid = (
-        round_up(rows, _PACK_ROWS) // _PACK_ROWS,
-        -(-max(each.depth_padded for each in phases) // _PACK_DEPTH),
-        len(batch) * product.groups,
-    )
-    pointers = (Pointer("workspace", "workspace"), Pointer("weight", "weight"))
-    return Launch(PACK, grid, _PACK_THREADS, arguments, pointers)
-
-
-def _multiply(
-    batch: Sequence[Product],
-    phases: Sequence[GatherPhase],
-    tile: GatherTile,
-    item: int,
-    reading: Strides,
-    writing: Destination,
-    sizes: Sequence[int],
-    values: int,
-    samples: int,
-    pointers: tuple[Pointer, ...],
-) -> Launch:
-    product, axes = batch[0], _steps(batch)
-    rows = round_up(product.rows, tile.rows)
-    read_axes, write_axes = reading.padded().axes, writing.strides.padded().axes
-    columns = [samples * each.positions for each in batch]
-    arguments = GatherArguments(
-        read_group=product.channels * reading.inner * item,
-        write_group=product.rows * writing.strides.inner * writing.item,
-        write_split=values * writing.item,
-        groups=product.groups,
-        splits=writing.splits,
-        is_partial=writing.splits > 1,
-        rows=product.rows,
-        rows_padded=rows,
-        read_step=_Three(*(axis.read_step for axis in axes)),
-        read_size=_Three(*sizes),
-        tap_reads=_Three(*(axis.read_tap_step for axis in axes)),
-        read_sample=reading.outer * item,
-        read_bytes=_ThreeUnsigned(*(step * item for step in read_axes)),
-        write_sample=writing.strides.outer * writing.item,
-        write_row=writing.strides.inner * writing.item,
-        write_bytes=_ThreeUnsigned(
-            *(axis.write_step * step * writing.item for axis, step in zip(axes, write_axes))
-        ),
-        phases=_Phases(*phases),
-    )
-    for number, count in enumerate(columns):
-        arguments.phases[number].columns = count
-    grid = (
-        -(-max(columns) // tile.columns),
-        rows // tile.rows,
-        len(batch) * product.groups * writing.splits,
-    )
-    quads = not tile.wide and reading.inner == 1 and product.channels % 4 == 0
-    return Launch(tile.kernel(quads), grid, tile.threads, arguments, pointers)
+    dimensions = zip(*(product.axes for product in batch))
+    return tuple(next((axis for axis in axes if axis.taps), axes[0]) for axes in dimensions)

@@ -9,7 +9,7 @@ from typing import Optional
 
 from rocmprobe.geometry import BWD_WEIGHTS, Geometry
 from rocmprobe.kernels.families import gather_gemm, reduction, weights_gemm
-from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides, is_dense_addressable
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.launches import Launch
 
@@ -24,10 +24,10 @@ def options(
 
     If ``every`` is True, return up to two kernels for every tile that can compute the convolution.
     """
-    if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
+    if dtype not in ITEM_BYTES or len(plain.kernel) > 3 or not is_dense_addressable(plain):
         return []
     if direction == BWD_WEIGHTS:
-        return weights_gemm.options(plain, dtype, cap, compute_units, every)
+        return weights_gemm.options(plain, cap, compute_units, every)
     return gather_gemm.options(direction, plain, dtype, cap, compute_units, every)
 
 
@@ -45,7 +45,7 @@ def prepare(
 ) -> Optional[tuple[Launch, ...]]:
     """Return the launches of the kernel ``variant``. The bias is contiguous.
 
-    Return None if the kernel does not support the convolution, if a sample spans more than 2^31 bytes, or if
+    Return None if the kernel does not support the convolution, if a tensor spans more than 2^31 bytes, or if
     bwd-weights needs more than ``cap`` bytes of workspace.
     """
     strides = {"image": image, "weight": weight, "feature": feature}

@@ -1,13 +1,13 @@
 """Family of kernels for depthwise convolution and convolution in small groups.
 
-The kernels support all three directions, and tensors of any strides. Tensors of more than 2^31 bytes need
-several launches. The name of a variant has the number of partial sums per sum, e.g. ``staged/8``.
+The kernels support all three directions, and tensors of any strides up to 2^31 bytes. The name of a variant
+has the number of partial sums per sum, e.g. ``staged/8``.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, prod
 from typing import Optional
@@ -15,16 +15,7 @@ from typing import Optional
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.exact import contiguous, shapes
 from rocmprobe.kernels.families import reduction
-from rocmprobe.kernels.families.extents import (
-    GRID,
-    ITEM_BYTES,
-    REACH,
-    Strides,
-    addressable,
-    padded,
-    sample_limit,
-    span,
-)
+from rocmprobe.kernels.families.extents import GRID, ITEM_BYTES, Divisor, Strides, addressable, padded
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.families.gather import Axis, gathers
 from rocmprobe.kernels.families.grouped_tiles import (
@@ -33,9 +24,10 @@ from rocmprobe.kernels.families.grouped_tiles import (
     TILE_FIELDS,
     along_channels,
     cheapest_tile,
+    tile_count,
     tile_fields,
 )
-from rocmprobe.kernels.launches import Launch, Pointer
+from rocmprobe.kernels.launches import Launch, Pointer, fields
 
 SOURCES = ("grouped.hip",)
 #: ``gemm_share`` of each variant. The values are estimates, not measured. They are low because a kernel reads
@@ -50,8 +42,6 @@ _PHASES = 8
 #: of one sample.
 _BLOCKS_PER_UNIT, _LEAST_UNITS = 4, 4
 
-_Two, _Three = ctypes.c_int32 * 2, ctypes.c_uint32 * 3
-
 
 class GroupedGatherPhase(ctypes.Structure):
     """One phase of a launch (see ``gather.py``).
@@ -63,19 +53,18 @@ class GroupedGatherPhase(ctypes.Structure):
     _fields_ = [
         ("blocks", ctypes.c_uint32 * 2),
         *TILE_FIELDS,
+        ("taps_x", Divisor),
         ("weights_at", ctypes.c_int32),
-        *((name, ctypes.c_uint32) for name in ("weight_group_step", "weight_output_step")),
-        *((name, ctypes.c_uint32) for name in ("weight_channel_step", "weight_first")),
-        ("weight_step", _Three),
-        *((name, ctypes.c_uint32) for name in ("target_sample_step", "target_group_step")),
-        *((name, ctypes.c_uint32) for name in ("target_output_step", "target_first")),
-        ("target_step", _Three),
+        *fields(ctypes.c_uint32, "weight_group_step", "weight_output_step", "weight_channel_step"),
+        *fields(ctypes.c_uint32, "weight_first", "target_sample_step", "target_group_step"),
+        *fields(ctypes.c_uint32, "target_output_step", "target_first"),
+        *fields(ctypes.c_uint32 * 3, "weight_step", "target_step"),
     ]
 
 
 class GroupedGatherArguments(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
+        *fields(ctypes.c_void_p, "source", "weight", "bias", "target"),
         ("phase_count", ctypes.c_int32),
         ("phases", GroupedGatherPhase * _PHASES),
     ]
@@ -84,20 +73,19 @@ class GroupedGatherArguments(ctypes.Structure):
 class GroupedWeightsArguments(ctypes.Structure):
     """Arguments of a launch for bwd-weights. ``source`` is the image.
 
-    ``chunks`` is the number of blocks of taps in y and in x. If ``is_partial`` is 1, ``target`` receives
-    float32 partial sums ``[splits][values]``, else the gradient. Steps of ``target`` are in bytes.
+    ``chunks`` has the number of blocks of taps in y and in x, of taps in z, and of channels. If
+    ``is_partial`` is 1, ``target`` receives float32 partial sums ``[splits][values]``, else the gradient.
+    Steps of ``target`` are in bytes.
     """
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("source", "feature", "target")),
+        *fields(ctypes.c_void_p, "source", "feature", "target"),
         *TILE_FIELDS,
-        ("chunks", _Two),
-        *((name, ctypes.c_int32) for name in ("units", "splits", "is_partial")),
-        *((name, ctypes.c_uint32) for name in ("feature_sample_step", "feature_group_step")),
-        ("feature_output_step", ctypes.c_uint32),
-        ("feature_step", _Three),
-        *((name, ctypes.c_uint32) for name in ("target_row", "target_channel", "target_split")),
-        ("target_tap", _Three),
+        ("chunks", Divisor * 4),
+        *fields(ctypes.c_int32, "units", "splits", "is_partial"),
+        *fields(ctypes.c_uint32, "feature_sample_step", "feature_group_step", "feature_output_step"),
+        *fields(ctypes.c_uint32, "target_row", "target_channel", "target_split"),
+        *fields(ctypes.c_uint32 * 3, "feature_step", "target_tap"),
     ]
 
 
@@ -115,25 +103,25 @@ def options(
     dense = [Strides.of(contiguous(shape)) for shape in tensors.values()]
     found = []
     for kind, share in _GEMM_SHARE.items():
-        whole = _launches(direction, plain, dtype, kind, 1, *dense)
-        if whole is None:
+        launches = _launches(direction, plain, dtype, kind, 1, *dense)
+        if launches is None:
             continue
         ways = [1]
         if direction == BWD_WEIGHTS:
-            blocks, units = whole[0].grid[0] * whole[0].grid[2], whole[0].arguments.units
-            within = cap // reduction.workspace_bytes(tensors["weight"], len(whole))
+            blocks, units = launches[0].grid[0] * launches[0].grid[2], launches[0].arguments.units
+            within = cap // reduction.workspace_bytes(tensors["weight"], 1)
             wanted = ceil(_BLOCKS_PER_UNIT * compute_units / blocks)
             ways = [1, 4] if every else [max(1, min(wanted, units // _LEAST_UNITS, within, GRID))]
         for splits in ways:
-            parts = splits * len(whole) if direction == BWD_WEIGHTS and (splits > 1 or len(whole) > 1) else 0
-            workspace = reduction.workspace_bytes(tensors["weight"], parts)
+            workspace = reduction.workspace_bytes(tensors["weight"], splits) if splits > 1 else 0
+            names = {*(each.kernel for each in launches), *([reduction.KERNEL] if splits > 1 else ())}
             option = Option(
                 variant=f"{kind}/{splits}",
-                kernels=frozenset({*(each.kernel for each in whole), *([reduction.KERNEL] if parts else ())}),
+                kernels=frozenset(names),
                 workspace_bytes=workspace,
                 flops=2 * plain.batch * plain.filters * plain.depth * prod(plain.feature),
                 moved_bytes=item * sum(map(prod, tensors.values())) + 2 * workspace,
-                launches=len(whole) + (parts > 0),
+                launches=len(launches) + (splits > 1),
                 gemm_share=share,
             )
             if workspace <= cap:
@@ -164,16 +152,13 @@ def prepare(
     if direction != BWD_WEIGHTS:
         bias = (Pointer("bias", "bias"),) if has_bias else ()
         return tuple(replace(each, pointers=(*each.pointers, *bias)) for each in launches)
-    parts, shape = _parts(launches), shapes(plain)["weight"]
-    if reduction.workspace_bytes(shape, parts) > cap:
+    arguments, shape = launches[0].arguments, shapes(plain)["weight"]
+    if not arguments.is_partial:
+        return tuple(launches)
+    if reduction.workspace_bytes(shape, arguments.splits) > cap:
         return None
     steps = (weight.outer, weight.inner, *weight.axes)
-    return (*launches, *([reduction.launch(shape, steps, parts)] if parts else ()))
-
-
-def _parts(launches: Sequence[Launch]) -> int:
-    """Return the number of partial sums of bwd-weights, or 0 if a launch writes the gradient directly."""
-    return sum(each.arguments.splits for each in launches if each.arguments.is_partial)
+    return (*launches, reduction.launch(shape, steps, arguments.splits))
 
 
 def _launches(
@@ -181,43 +166,32 @@ def _launches(
     image_strides: Strides, weight_strides: Strides, feature_strides: Strides,
 ) -> Optional[list[Launch]]:  # fmt: skip
     """Return all launches except the reduction of bwd-weights, or None for an unsupported convolution."""
-    inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
-    if max(inputs, outputs) > _LARGEST_GROUP or len(plain.kernel) > 3:
-        return None
     item = ITEM_BYTES[dtype]
+    if max(plain.channels, plain.filters) // plain.groups > _LARGEST_GROUP or len(plain.kernel) > 3:
+        return None
+    if not addressable(plain, item, image_strides, weight_strides, feature_strides) or plain.batch > GRID:
+        return None
     plain = padded(plain)
-    sides = [each.padded() for each in (image_strides, weight_strides, feature_strides)]
-    samples = min(addressable(plain, item, sides[0], sides[2]), GRID)
-    if not samples or not sample_limit(sides[1], inputs, plain.kernel, item):
-        return None
-    if span(sides[1], plain.filters, inputs, plain.kernel) * item > REACH:
-        return None
     image, weight, feature = (
-        tuple(stride * item for stride in (each.outer, each.inner, *each.axes)) for each in sides
+        tuple(stride * item for stride in (each.outer, each.inner, *each.axes))
+        for each in (strides.padded() for strides in (image_strides, weight_strides, feature_strides))
     )
-    found: list[Launch] = []
-    for first in range(0, plain.batch, samples):
-        part = replace(plain, batch=min(samples, plain.batch - first))
-        starts = {"image": first * image[0], "feature": first * feature[0]}
-        if direction == BWD_WEIGHTS:
-            launches = _weights(
-                part, image, weight, feature, starts, item, kind, splits, _parts(found), samples < plain.batch
-            )
-        elif direction == BWD_DATA:
-            launches = _gathers(direction, part, feature, weight, image, starts, item, kind)
-        else:
-            launches = _gathers(direction, part, image, weight, feature, starts, item, kind)
-        if launches is None or any(max(each.grid[1:]) > GRID for each in launches):
-            return None
-        found += launches
-    return found
+    if direction == BWD_WEIGHTS:
+        launches = _weights(plain, image, weight, feature, item, kind, splits)
+    elif direction == BWD_DATA:
+        launches = _gathers(direction, plain, feature, weight, image, item, kind)
+    else:
+        launches = _gathers(direction, plain, image, weight, feature, item, kind)
+    if launches is None or any(max(each.grid[1:]) > GRID for each in launches):
+        return None
+    return launches
 
 
 def _gathers(
     direction: str, plain: Geometry, source: Sequence[int], weight: Sequence[int], target: Sequence[int],
-    starts: Mapping[str, int], item: int, kind: str,
+    item: int, kind: str,
 ) -> Optional[list[Launch]]:  # fmt: skip
-    """Return the launches of fwd or bwd-data. ``starts`` has the byte offsets of "image" and "feature"."""
+    """Return the launches of fwd or bwd-data."""
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     if direction == BWD_DATA:
         inputs, outputs = outputs, inputs
@@ -232,16 +206,12 @@ def _gathers(
             phases.append(phase)
     names = ("feature", "image") if direction == BWD_DATA else ("image", "feature")
     pointers = (
-        Pointer("source", names[0], starts[names[0]]),
-        Pointer("weight", "weight"),
-        Pointer("target", names[1], starts[names[1]]),
-    )
+        Pointer("source", names[0]), Pointer("weight", "weight"), Pointer("target", names[1]),
+    )  # fmt: skip
     launches = []
     for first in range(0, len(phases), _PHASES):
         part = phases[first : first + _PHASES]
-        arguments = GroupedGatherArguments(
-            phase_count=len(part), phases=(GroupedGatherPhase * _PHASES)(*part)
-        )
+        arguments = GroupedGatherArguments(phase_count=len(part), phases=tuple(part))
         blocks = [phase.blocks for phase in part]
         grid = (sum(x for x, _ in blocks), max(y for _, y in blocks), plain.batch)
         name = _DIRECT if kind == "direct" else f"grouped_gather_{at_once}x4"
@@ -264,35 +234,32 @@ def _phase(
     tile = cheapest_tile(axes, plain.groups, fast, item, at_once, staged, weights)
     if tile is None:
         return None
-    fields = tile_fields(tile, axes, sizes, plain.groups, inputs, source, staged)
+    tile_values = tile_fields(tile, axes, sizes, plain.groups, inputs, source, staged)
     steps = weight[2:]
     return GroupedGatherPhase(
-        blocks=(ctypes.c_uint32 * 2)(prod(fields["tiles"]), fields["group_tiles"] * ceil(outputs / at_once)),
-        **fields,
+        blocks=(tile_count(tile_values), tile_values["group_tiles"].value * ceil(outputs / at_once)),
+        **tile_values,
         outputs=outputs,
-        weights_at=fields["words"] // 4 * 4 + 4,
+        taps_x=Divisor.of(max(1, axes[2].taps)),
+        weights_at=tile_values["words"] // 4 * 4 + 4,
         weight_group_step=weight_group,
         weight_output_step=weight_output,
         weight_channel_step=weight_input,
         weight_first=sum(axis.tap_first * step for axis, step in zip(axes, steps) if axis.taps),
-        weight_step=_Three(*(axis.tap_step * step % (1 << 32) for axis, step in zip(axes, steps))),
+        weight_step=tuple(axis.tap_step * step % (1 << 32) for axis, step in zip(axes, steps)),
         target_sample_step=target[0],
         target_group_step=outputs * target[1],
         target_output_step=target[1],
         target_first=sum(axis.write_first * step for axis, step in zip(axes, target[2:])),
-        target_step=_Three(*(axis.write_step * step for axis, step in zip(axes, target[2:]))),
+        target_step=tuple(axis.write_step * step for axis, step in zip(axes, target[2:])),
     )
 
 
 def _weights(
-    plain: Geometry, image: Sequence[int], weight: Sequence[int], feature: Sequence[int],
-    starts: Mapping[str, int], item: int, kind: str, splits: int, before: int, several: bool,
+    plain: Geometry, image: Sequence[int], weight: Sequence[int], feature: Sequence[int], item: int,
+    kind: str, splits: int,
 ) -> Optional[list[Launch]]:  # fmt: skip
-    """Return the launch of bwd-weights for some of the samples, as a list.
-
-    The launch splits each sum into at most ``splits`` partial sums. ``before`` is the number of partial sums
-    of earlier launches. ``several`` is True if other launches have other samples.
-    """
+    """Return the launch of bwd-weights, as a list. It splits each sum into at most ``splits`` parts."""
     (axes,) = gathers(FWD, plain)
     # A block reads what BLOCK rows and columns of taps need.
     staged_axes = (axes[0], *(replace(axis, taps=BLOCK if axis.taps > 1 else 1) for axis in axes[1:]))
@@ -304,36 +271,33 @@ def _weights(
         tile = cheapest_tile(staged_axes, plain.groups, fast, item, at_once, True, 0)
     if tile is None:
         return None
-    fields = tile_fields(tile, staged_axes, plain.image, plain.groups, inputs, image, True)
-    fields["taps"] = (ctypes.c_int32 * 3)(*plain.kernel)
-    chunks = [ceil(taps / BLOCK) for taps in plain.kernel[1:]]
-    units = plain.batch * prod(fields["tiles"])
+    tile_values = tile_fields(tile, staged_axes, plain.image, plain.groups, inputs, image, True)
+    tile_values["taps"] = plain.kernel
+    chunks = (*(ceil(taps / BLOCK) for taps in plain.kernel[1:]), plain.kernel[0], inputs)
+    units = plain.batch * tile_count(tile_values)
     splits = min(splits, units)
-    is_partial = several or splits > 1
+    is_partial = splits > 1
     partial_steps = [4 * step for step in contiguous((plain.filters, inputs, *plain.kernel))]
     row, channel, *taps = partial_steps if is_partial else weight
-    values = plain.filters * inputs * plain.taps
     arguments = GroupedWeightsArguments(
-        **fields,
+        **tile_values,
         outputs=outputs,
-        chunks=_Two(*chunks),
+        chunks=tuple(map(Divisor.of, chunks)),
         units=units,
         splits=splits,
         is_partial=is_partial,
         feature_sample_step=feature[0],
         feature_group_step=outputs * feature[1],
         feature_output_step=feature[1],
-        feature_step=_Three(*feature[2:]),
+        feature_step=feature[2:],
         target_row=row,
         target_channel=channel,
-        target_split=4 * values,
-        target_tap=_Three(*taps),
+        target_split=4 * plain.filters * inputs * plain.taps,
+        target_tap=tuple(taps),
     )
     pointers = (
-        Pointer("source", "image", starts["image"]),
-        Pointer("feature", "feature", starts["feature"]),
-        Pointer("target", "workspace", 4 * before * values) if is_partial else Pointer("target", "weight"),
-    )
-    depth = prod(chunks) * plain.kernel[0] * inputs * ceil(outputs / at_once)
-    grid = (fields["group_tiles"], splits, depth)
+        Pointer("source", "image"), Pointer("feature", "feature"),
+        Pointer("target", "workspace" if is_partial else "weight"),
+    )  # fmt: skip
+    grid = (tile_values["group_tiles"].value, splits, prod(chunks) * ceil(outputs / at_once))
     return [Launch(f"grouped_weights_{at_once}x9", grid, THREADS, arguments, pointers)]

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import ceil
+from math import ceil, prod
 from typing import Any, Optional
 
+from rocmprobe.kernels.families.extents import Divisor
 from rocmprobe.kernels.families.gather import Axis
+from rocmprobe.kernels.launches import fields
 
 #: Threads of a block, floats of its LDS, positions of a thread, and rows and columns of taps that a thread
 #: adds at once, as in ``source/grouped.hip``.
 THREADS, _WORDS, _REPEATS, BLOCK = 256, 5120, 4, 3
 _THREAD_BITS = 8
 
-TILE_FIELDS: list[tuple[str, Any]] = [
-    *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits", "rows")),
-    *((name, ctypes.c_int32) for name in ("repeat_x", "repeat_y", "adjacent", "width", "height")),
-    *((name, ctypes.c_int32) for name in ("staged_width", "staged_height", "words", "tap_row", "tap_column")),
-    *((name, ctypes.c_int32) for name in ("groups", "group_tiles", "channels", "outputs")),
-    *((name, ctypes.c_int32 * 3) for name in ("tiles", "count", "size", "taps")),
-    *((name, ctypes.c_int32 * 3) for name in ("read_step", "read_first", "tap_step", "advance")),
-    *((name, ctypes.c_uint32 * 3) for name in ("step", "advance_offset")),
-    *((name, ctypes.c_uint32) for name in ("sample_step", "group_step", "channel_step")),
+TILE_FIELDS = [
+    *fields(ctypes.c_int32, "fast_bits", "x_bits", "y_bits", "group_bits", "rows", "repeat_x", "repeat_y"),
+    *fields(ctypes.c_int32, "adjacent", "width", "height", "words", "tap_row", "tap_column"),
+    *fields(ctypes.c_int32, "groups", "channels", "outputs"),
+    *fields(Divisor, "staged_width", "staged_height", "group_tiles", "depths", "tiles_y", "tiles_x"),
+    *fields(ctypes.c_int32 * 3, "count", "size", "taps", "read_step", "read_first", "tap_step", "advance"),
+    *fields(ctypes.c_uint32 * 3, "step", "advance_offset"),
+    *fields(ctypes.c_uint32, "sample_step", "group_step", "channel_step"),
 ]
 
 
@@ -119,7 +120,6 @@ def tile_fields(
         step_y - staged_width * step_x,
         group_step - staged_height * step_y,
     )
-    three, three_unsigned = ctypes.c_int32 * 3, ctypes.c_uint32 * 3
     return {
         "fast_bits": fast_bits,
         "x_bits": tile.x_bits,
@@ -131,28 +131,35 @@ def tile_fields(
         "adjacent": tile.shares_rows(y),
         "width": width,
         "height": height,
-        "staged_width": staged_width,
-        "staged_height": staged_height,
+        "staged_width": Divisor.of(staged_width),
+        "staged_height": Divisor.of(staged_height),
         "words": (staged_height * staged_width << tile.group_bits) if staged else 0,
         "tap_row": y.read_tap_step * staged_width << fast_bits if y.taps > 1 else 0,
         "tap_column": x.read_tap_step << fast_bits if x.taps > 1 else 0,
         "groups": groups,
-        "group_tiles": ceil(groups / (1 << tile.group_bits)),
+        "group_tiles": Divisor.of(ceil(groups / (1 << tile.group_bits))),
         "channels": inputs if all(axis.taps for axis in axes) else 0,
-        "tiles": three(depth.count, ceil(y.count / height), ceil(x.count / width)),
-        "count": three(*(axis.count for axis in axes)),
-        "size": three(*sizes),
-        "taps": three(*(axis.taps for axis in axes)),
-        "read_step": three(*(axis.read_step for axis in axes)),
-        "read_first": three(*(axis.read_first for axis in axes)),
-        "tap_step": three(*(axis.read_tap_step for axis in axes)),
-        "advance": three(advance_group, advance_y, advance_x),
-        "step": three_unsigned(*source[2:]),
-        "advance_offset": three_unsigned(*(each % (1 << 32) for each in wrapped)),
+        "depths": Divisor.of(depth.count),
+        "tiles_y": Divisor.of(ceil(y.count / height)),
+        "tiles_x": Divisor.of(ceil(x.count / width)),
+        "count": tuple(axis.count for axis in axes),
+        "size": tuple(sizes),
+        "taps": tuple(axis.taps for axis in axes),
+        "read_step": tuple(axis.read_step for axis in axes),
+        "read_first": tuple(axis.read_first for axis in axes),
+        "tap_step": tuple(axis.read_tap_step for axis in axes),
+        "advance": (advance_group, advance_y, advance_x),
+        "step": tuple(source[2:]),
+        "advance_offset": tuple(each % (1 << 32) for each in wrapped),
         "sample_step": source[0],
         "group_step": group_step,
         "channel_step": source[1],
     }
+
+
+def tile_count(values: Mapping[str, Any]) -> int:
+    """Return the number of tiles in one sample and one group, from the values of TILE_FIELDS."""
+    return prod(values[name].value for name in ("depths", "tiles_y", "tiles_x"))
 
 
 def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Sequence
 from math import prod
 
-from rocmprobe.kernels.families.extents import reciprocal
-from rocmprobe.kernels.launches import Launch, Pointer
+from rocmprobe.kernels.families.extents import Divisor
+from rocmprobe.kernels.launches import Launch, Pointer, fields
 
 SOURCES = ("reduce.hip",)
 KERNEL = "sum_splits"
@@ -19,22 +19,14 @@ class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
     The values in ``partial`` are in contiguous order. ``sizes`` and ``strides`` (in elements) describe
-    ``target``. ``multipliers`` and ``shifts`` replace divisions by the number of values per channel and by
-    ``channels`` (see ``extents.reciprocal``).
+    ``target``. ``of_channel`` is the number of values per channel of a sample.
     """
 
     _fields_ = [
-        ("partial", ctypes.c_void_p),
-        ("target", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("values", ctypes.c_int32),
-        ("splits", ctypes.c_int32),
-        ("channels", ctypes.c_uint32),
-        ("multipliers", ctypes.c_uint32 * 2),
-        ("shifts", ctypes.c_int32 * 2),
-        ("sizes", ctypes.c_uint32 * _DIMENSIONS),
-        ("size_multipliers", ctypes.c_uint32 * _DIMENSIONS),
-        ("size_shifts", ctypes.c_int32 * _DIMENSIONS),
+        *fields(ctypes.c_void_p, "partial", "target", "bias"),
+        *fields(ctypes.c_int32, "values", "splits"),
+        *fields(Divisor, "of_channel", "channels"),
+        ("sizes", Divisor * _DIMENSIONS),
         ("strides", ctypes.c_uint32 * _DIMENSIONS),
     ]
 
@@ -67,20 +59,13 @@ def launch(
     merged = _merged(shape, strides)
     missing = _DIMENSIONS - len(merged)
     sizes, steps = zip(*[(1, 0)] * missing, *merged)
-    size_multipliers, size_shifts = zip(*map(reciprocal, sizes))
-    channels = shape[1] if len(shape) > 1 else 1
-    multipliers, shifts = zip(reciprocal(prod(shape[2:])), reciprocal(channels))
-    five, five_unsigned = ctypes.c_int32 * _DIMENSIONS, ctypes.c_uint32 * _DIMENSIONS
     arguments = ReduceArguments(
         values=values,
         splits=splits,
-        channels=channels,
-        multipliers=(ctypes.c_uint32 * 2)(*multipliers),
-        shifts=(ctypes.c_int32 * 2)(*shifts),
-        sizes=five_unsigned(*sizes),
-        size_multipliers=five_unsigned(*size_multipliers),
-        size_shifts=five(*size_shifts),
-        strides=five_unsigned(*steps),
+        of_channel=Divisor.of(prod(shape[2:])),
+        channels=Divisor.of(shape[1] if len(shape) > 1 else 1),
+        sizes=tuple(map(Divisor.of, sizes)),
+        strides=steps,
     )
     pointers = [Pointer("partial", "workspace", workspace_offset), target]
     if has_bias:

@@ -91,9 +91,22 @@ DEVICE Storage stored(float value) {
 
 #endif
 
-// n / divisor for n below 2^31; the host computes multiplier and shift.
-DEVICE unsigned divided(unsigned n, unsigned multiplier, int shift) {
-    return (unsigned)((unsigned long long)n * multiplier >> 31 >> shift);
+// A divisor of numbers below 2^31; the host computes multiplier and shift.
+struct Divisor { unsigned value, multiplier; int shift; };
+DEVICE unsigned divided(unsigned number, const Divisor& by) {
+    return (unsigned)((unsigned long long)number * by.multiplier >> 31 >> by.shift);
+}
+// Returns the quotient, and leaves the remainder.
+DEVICE unsigned take_quotient(unsigned& number, const Divisor& by) {
+    const unsigned quotient = divided(number, by);
+    number -= quotient * by.value;
+    return quotient;
+}
+// Returns the remainder, and leaves the quotient.
+DEVICE int take_remainder(unsigned& number, const Divisor& by) {
+    const unsigned quotient = divided(number, by), remainder = number - quotient * by.value;
+    number = quotient;
+    return remainder;
 }
 
 // Four floats that one instruction reads from memory or from LDS.

@@ -18,7 +18,8 @@ struct Tap { unsigned offset, wanted; };
 KERNEL(gather_pack, 64, GatherPackArguments) {
     const GatherPackArguments& a = arguments;
     SHARED long long steps[32];
-    const int number = (int)((unsigned)BLOCK_Z / (unsigned)a.groups), group = BLOCK_Z - number * a.groups;
+    unsigned number = BLOCK_Z;
+    const int group = take_remainder(number, a.groups);
     const GatherPhase& phase = a.phases[number];
     const int first = BLOCK_Y * 32, own = first + THREAD;
     if (first >= phase.depth_padded) return;
@@ -67,12 +68,10 @@ struct Place { unsigned sample, z, y, x; };
 
 DEVICE Place place_of(const GatherPhase& phase, unsigned column) {
     Place place;
-    place.sample = divided(column, phase.multipliers[0], phase.shifts[0]);
-    const unsigned in_sample = column - place.sample * phase.divisors[0];
-    place.z = divided(in_sample, phase.multipliers[1], phase.shifts[1]);
-    const unsigned in_plane = in_sample - place.z * phase.divisors[1];
-    place.y = divided(in_plane, phase.multipliers[2], phase.shifts[2]);
-    place.x = in_plane - place.y * phase.divisors[2];
+    place.sample = take_quotient(column, phase.divisors[0]);
+    place.z = take_quotient(column, phase.divisors[1]);
+    place.y = take_quotient(column, phase.divisors[2]);
+    place.x = column;
     return place;
 }
 
@@ -155,10 +154,9 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
 
     unsigned rest = BLOCK_Z;
-    const unsigned upper = rest / (unsigned)a.splits;
-    const int split = rest - upper * a.splits;
-    const int number = upper / (unsigned)a.groups, group = upper - number * a.groups;
-    const GatherPhase& phase = a.phases[number];
+    const int split = take_remainder(rest, a.splits);
+    const int group = take_remainder(rest, a.groups);
+    const GatherPhase& phase = a.phases[rest];
     const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
     if (column_0 >= phase.columns) return;
     const int k_first = split * phase.split_depth;

@@ -35,15 +35,6 @@ DEVICE float grouped_read(const void* base, unsigned offset) {
     return widened(*(const Storage*)((const char*)base + offset));
 }
 
-// Takes the remainder from a number that is the same in all threads, and leaves the quotient in it. The compiler
-// divides in vector registers; what follows is to be in scalar ones again.
-DEVICE int grouped_remainder(unsigned& number, int divisor) {
-    const unsigned quotient = UNIFORM(number / (unsigned)divisor);
-    const unsigned remainder = number - quotient * divisor;
-    number = quotient;
-    return remainder;
-}
-
 // What a thread is in its tile. The positions it computes are x + r * repeat_x and y + r * repeat_y.
 struct GroupedThread {
     int x, y, fast, slow;
@@ -76,11 +67,9 @@ DEVICE GroupedCursor grouped_cursor(const Arguments& a) {
     GroupedCursor cursor;
     const unsigned fast = (unsigned)THREAD & ((1u << a.fast_bits) - 1u);
     unsigned rest = (unsigned)THREAD >> a.fast_bits;
-    const unsigned rows = rest / (unsigned)a.staged_width;
-    cursor.x = rest - rows * a.staged_width;
-    const unsigned planes = rows / (unsigned)a.staged_height;
-    cursor.y = rows - planes * a.staged_height;
-    cursor.group = planes + fast;
+    cursor.x = take_remainder(rest, a.staged_width);
+    cursor.y = take_remainder(rest, a.staged_height);
+    cursor.group = rest + fast;
     cursor.offset = cursor.group * a.group_step + cursor.y * a.step[1] + cursor.x * a.step[2];
     return cursor;
 }
@@ -103,13 +92,13 @@ DEVICE void grouped_stage(
             cursor.y += a.advance[1];
             cursor.group += a.advance[0];
             cursor.offset += a.advance_offset[0];
-            if (cursor.x >= a.staged_width) {
-                cursor.x -= a.staged_width;
+            if (cursor.x >= (int)a.staged_width.value) {
+                cursor.x -= a.staged_width.value;
                 cursor.y += 1;
                 cursor.offset += a.advance_offset[1];
             }
-            if (cursor.y >= a.staged_height) {
-                cursor.y -= a.staged_height;
+            if (cursor.y >= (int)a.staged_height.value) {
+                cursor.y -= a.staged_height.value;
                 cursor.group += 1;
                 cursor.offset += a.advance_offset[2];
             }
@@ -181,11 +170,11 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
     const GroupedGatherPhase& a = arguments.phases[number];
     if ((unsigned)BLOCK_Y >= a.blocks[1]) return;
     const GroupedThread thread = grouped_thread(a);
-    const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
-    const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
+    const int x_first = take_remainder(rest, a.tiles_x) * a.width;
+    const int y_first = take_remainder(rest, a.tiles_y) * a.height;
     const int z = rest;
     rest = BLOCK_Y;
-    const int group_first = grouped_remainder(rest, a.group_tiles) << a.group_bits;
+    const int group_first = take_remainder(rest, a.group_tiles) << a.group_bits;
     const int output_first = rest * OUTPUTS;
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
@@ -200,9 +189,9 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
         const bool inside = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
             (y_first + y < a.count[1]);
         active |= (unsigned)inside << r;
-        const int row = thread.slow * a.staged_height + y * a.read_step[1];
+        const int row = thread.slow * a.staged_height.value + y * a.read_step[1];
         from[r] = inside && STAGED
-            ? ((row * a.staged_width + x * a.read_step[2]) << a.fast_bits) + thread.fast
+            ? ((row * a.staged_width.value + x * a.read_step[2]) << a.fast_bits) + thread.fast
             : 0;
         UNROLL(OUTPUTS)
         for (int o = 0; o < OUTPUTS; o++) sums[o][r] = 0.0f;
@@ -233,8 +222,8 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
                 for (int word = THREAD; word < taps * weight_step; word += GROUPED_THREADS) {
                     const int output = word % OUTPUTS;
                     const int group = word / OUTPUTS & ((1 << a.group_bits) - 1);
-                    const unsigned tap = (unsigned)(word / OUTPUTS) >> a.group_bits;
-                    const unsigned tap_y = tap / (unsigned)a.taps[2], tap_x = tap - tap_y * a.taps[2];
+                    unsigned tap_y = (unsigned)(word / OUTPUTS) >> a.group_bits;
+                    const unsigned tap_x = take_remainder(tap_y, a.taps_x);
                     float value = 0.0f;
                     if (group < groups && output_first + output < a.outputs)
                         value = grouped_read(
@@ -335,10 +324,10 @@ template <int OUTPUTS>
 DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
     unsigned part = BLOCK_Z;
-    const int tap_x = grouped_remainder(part, a.chunks[1]) * BLOCK;
-    const int tap_y = grouped_remainder(part, a.chunks[0]) * BLOCK;
-    const int tap_z = grouped_remainder(part, a.taps[0]);
-    const int channel = grouped_remainder(part, a.channels);
+    const int tap_x = take_remainder(part, a.chunks[1]) * BLOCK;
+    const int tap_y = take_remainder(part, a.chunks[0]) * BLOCK;
+    const int tap_z = take_remainder(part, a.chunks[2]);
+    const int channel = take_remainder(part, a.chunks[3]);
     const int output_first = part * OUTPUTS;
     const int group_first = BLOCK_X << a.group_bits;
     const int groups = a.groups - group_first;
@@ -348,11 +337,15 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     float sums[OUTPUTS * BLOCK * BLOCK] = {};
     // Where the first position reads its first tap, and the distance of the others. Behind the last tap of the kernel,
     // sums are of what is there; they are not written.
-    const int row = thread.slow * a.staged_height + thread.y * a.read_step[1];
-    const int origin = here ? ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
-    const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
-    const GroupedCursor cursor = grouped_cursor(a);
-    // Until after the loop in vector registers, since there are too few scalar ones.
+    const int row = thread.slow * a.staged_height.value + thread.y * a.read_step[1];
+    const int origin = here ? ((row * a.staged_width.value + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
+    const int again = (a.repeat_y * a.read_step[1] * a.staged_width.value + a.repeat_x * a.read_step[2]) << a.fast_bits;
+    GroupedCursor cursor = grouped_cursor(a);
+    cursor.offset += group_first * a.group_step + channel * a.channel_step;
+    // In vector registers, since there are too few scalar ones.
+    unsigned feature_offset =
+        (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step;
+    OPAQUE_VECTOR(feature_offset);
     unsigned written = ((group_first + thread.group) * a.outputs + output_first) * a.target_row +
         channel * a.target_channel + tap_z * a.target_tap[0] + tap_y * a.target_tap[1] + tap_x * a.target_tap[2];
     int rows_left = a.taps[1] - tap_y, columns_left = a.taps[2] - tap_x, outputs_left = outputs;
@@ -363,19 +356,17 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
-        const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
-        const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
-        const int z = grouped_remainder(rest, a.count[0]);
+        const int x_first = take_remainder(rest, a.tiles_x) * a.width;
+        const int y_first = take_remainder(rest, a.tiles_y) * a.height;
+        const int z = take_remainder(rest, a.depths);
         const unsigned sample = rest;
         const int depth = z * a.read_step[0] + a.read_first[0] + tap_z * a.tap_step[0];
         if ((unsigned)depth >= (unsigned)a.size[0]) continue;
         const int y_in = y_first * a.read_step[1] + a.read_first[1] + tap_y * a.tap_step[1];
         const int x_in = x_first * a.read_step[2] + a.read_first[2] + tap_x * a.tap_step[2];
-        const unsigned plane = sample * a.sample_step + group_first * a.group_step + channel * a.channel_step +
-            depth * a.step[0] + y_in * a.step[1] + x_in * a.step[2];
-        const unsigned feature = sample * a.feature_sample_step +
-            (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step +
-            z * a.feature_step[0];
+        const unsigned plane =
+            sample * a.sample_step + depth * a.step[0] + y_in * a.step[1] + x_in * a.step[2];
+        const unsigned feature = sample * a.feature_sample_step + feature_offset + z * a.feature_step[0];
 
         unsigned active = 0;
         float factors[OUTPUTS][REPEATS];

@@ -12,19 +12,16 @@ KERNEL(sum_splits, 256, ReduceArguments) {
     UNROLL(8)
     for (int split = 0; split < a.splits; split++, partial += a.values) sum += *partial;
     if (a.bias) {
-        const unsigned outer = divided(value, a.multipliers[0], a.shifts[0]);
-        const unsigned sample = divided(outer, a.multipliers[1], a.shifts[1]);
-        sum += widened(((const Storage*)a.bias)[outer - sample * a.channels]);
+        unsigned outer = divided(value, a.of_channel);
+        sum += widened(((const Storage*)a.bias)[take_remainder(outer, a.channels)]);
     }
     unsigned rest = value;
     unsigned offset = 0;
     UNROLL_WHOLLY
     for (int dimension = 4; dimension > 0; dimension--) {
         // The host has merged dimensions; those that are left over have one position.
-        if (a.sizes[dimension] == 1) continue;
-        const unsigned quotient = divided(rest, a.size_multipliers[dimension], a.size_shifts[dimension]);
-        offset += (rest - quotient * a.sizes[dimension]) * a.strides[dimension];
-        rest = quotient;
+        if (a.sizes[dimension].value == 1) continue;
+        offset += take_remainder(rest, a.sizes[dimension]) * a.strides[dimension];
     }
     offset += rest * a.strides[0];
     ((Storage*)a.target)[offset] = stored(sum);

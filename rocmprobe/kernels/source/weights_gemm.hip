@@ -22,10 +22,9 @@ KERNEL(weights_table, 64, WeightsTableArguments) {
     const WeightsTableArguments& a = arguments;
     const int index = BLOCK_X * 64 + THREAD;
     if (index >= a.period) return;
-    const int windows = a.windows[0] * a.windows[1] * a.windows[2];
-    const int sample = index / windows, window = index % windows;
-    const int x = window % a.windows[2], y = window / a.windows[2] % a.windows[1];
-    const int z = window / a.windows[2] / a.windows[1];
+    unsigned rest = index;
+    const int sample = take_quotient(rest, a.windows[0]), z = take_quotient(rest, a.windows[1]);
+    const int y = take_quotient(rest, a.windows[2]), x = rest;
     Corner corner;
     corner.z = z * a.stride[0] - a.padding[0];
     corner.y = y * a.stride[1] - a.padding[1];
@@ -59,12 +58,10 @@ struct alignas(8) ColumnTap { unsigned offset, wanted; };
 
 DEVICE ColumnPlace column_place(const WeightsArguments& a, unsigned column) {
     ColumnPlace place;
-    place.channel = divided(column, a.multipliers[0], a.shifts[0]);
-    const unsigned tap = column - place.channel * a.divisors[0];
-    place.z = divided(tap, a.multipliers[1], a.shifts[1]);
-    const unsigned in_plane = tap - place.z * a.divisors[1];
-    place.y = divided(in_plane, a.multipliers[2], a.shifts[2]);
-    place.x = in_plane - place.y * a.divisors[2];
+    place.channel = take_quotient(column, a.divisors[0]);
+    place.z = take_quotient(column, a.divisors[1]);
+    place.y = take_quotient(column, a.divisors[2]);
+    place.x = column;
     return place;
 }
 
@@ -80,7 +77,8 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     SHARED Corner corner_tile[2][WIDE ? STAGED_PIXELS : 1];
     SHARED ColumnTap column_tile[COLUMNS];
 
-    const int group = (int)((unsigned)BLOCK_Z / (unsigned)a.splits), split = BLOCK_Z - group * a.splits;
+    unsigned group = BLOCK_Z;
+    const int split = take_remainder(group, a.splits);
     const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
     const char* feature = (const char*)a.feature + (long long)group * a.feature_group;
     const char* image = (const char*)a.image + (long long)group * a.image_group;
@@ -113,8 +111,8 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
 
     // The first threads fetch a pixel each, in steps of STAGED_PIXELS, and put it into LDS after the sums of a step.
     int own = first + THREAD;
-    const unsigned periods = divided(own, a.period_multiplier, a.period_shift);
-    int index = own - periods * a.period;
+    unsigned index = own;
+    const unsigned periods = take_quotient(index, a.period);
     unsigned feature_base = periods * a.feature_period, image_base = periods * a.image_period;
     // Single values, since the compiler would keep a structure that lives across a loop in memory.
     unsigned fetched_feature = 0, fetched_image = 0, fetched_inside = 0;
@@ -134,8 +132,8 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
         }
         own += STAGED_PIXELS;
         index += STAGED_PIXELS;
-        const bool over = index >= a.period;
-        index -= over ? a.period : 0;
+        const bool over = index >= a.period.value;
+        index -= over ? a.period.value : 0;
         feature_base += over ? a.feature_period : 0u;
         image_base += over ? a.image_period : 0u;
     };
