@@ -3,8 +3,8 @@
 ``python -m rocmprobe.knowledge.audit SOURCE...`` prints one line for each row that disagrees. A source is a
 folder, a file or an address. Its text decides what is compared:
 
-- MIOpen: ``CMakeLists.txt`` (its version), ``src/`` (solvers and variables),
-  ``docs/reference/env_variables.rst``
+- MIOpen: ``CMakeLists.txt`` (its version), ``src/`` (solvers and variables), ``driver/`` and ``docs/``
+  (variables)
 - TheRock: ``cmake/therock_amdgpu_targets.cmake``
 - listings of wheels: ``https://download.pytorch.org/whl/torch/`` or an index of AMD
 
@@ -56,7 +56,7 @@ _DECLARED = re.compile(
     r"MIOPEN_DECLARE_ENV_VAR(?:_(BOOL|UINT64|STR))?\(\s*([A-Z]\w+)\s*(?:,\s*(true|false|\d+)\s*)?[,)]"
 )
 _BOOLS = {"true": "1", "false": "0"}
-_DOCUMENTED = re.compile(r"\|\s+``(MIOPEN_\w+)``")
+_DOCUMENTED = re.compile(r"^\s*(?:[*|-]\s+)+``(MIOPEN_\w+)(?:=[^`]*)?``", re.MULTILINE)
 _TARGET = re.compile(r'therock_add_amdgpu_target\(\s*(gfx\w+)\s+"([^"]*)"([^)]*)\)')
 _WHEEL = re.compile(r"([\w.]+)-(\d[\w.!+]*)-(cp(\d)(\d+))-\3-([\w.]+)\.whl")
 _PIN = re.compile(r"(\w+)(?:\{extra\})?==(\S+)")

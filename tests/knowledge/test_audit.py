@@ -126,6 +126,7 @@ def test_variables(run):
         "MIOPEN_DECLARE_ENV_VAR_STR(MIOPEN_DEBUG_CONV_FFT)\n"
         "MIOPEN_DECLARE_ENV_VAR_BOOL(\n    MIOPEN_DEBUG_OPENCL_CONVOLUTIONS)\n",
         env_variables__rst="    * - | ``MIOPEN_WRITTEN``\n        | Text.\n      - | 0: Disable\n",
+        debug__rst="Build with ``MIOPEN_BUILD_OPTION``.\n\n* ``MIOPEN_LISTED=2``: text\n",
     )
     assert code == 1
     assert lines[:-1] == [
@@ -133,6 +134,7 @@ def test_variables(run):
         "variables.toml: MIOPEN_DEBUG_NEW: ours: no row; theirs: read",
         "variables.toml: MIOPEN_DEBUG_OPENCL_CONVOLUTIONS: ours: until ROCm 7.13; theirs: read in 10.1",
         "variables.toml: MIOPEN_FIND_SKIP_PCT: ours: default 130; theirs: default 150",
+        "variables.toml: MIOPEN_LISTED: ours: no row; theirs: read",
         "variables.toml: MIOPEN_WRITTEN: ours: no row; theirs: read",
     ]
     # With the header of the macro, the sources are complete, and a variable that they lack is no longer read.
