@@ -75,8 +75,9 @@ MACHINES = [
     ("BC-250", UBUNTU, "amd-stable-10.1", (
         "'torch[device-gfx1010]==2.14.0+rocm10.1.0'", "export HSA_OVERRIDE_GFX_VERSION=10.1.0",
     )),
-    ("RX 6600", UBUNTU, "amd-stable-7.14", (
-        "unset HSA_OVERRIDE_GFX_VERSION", "'torch[device-gfx1032]==2.12.0+rocm7.14.1'",
+    ("RX 6700 XT", UBUNTU, "official-rocm7.14", (
+        "python3.12 -m venv ~/official-rocm7.14", "torch==2.14.1+rocm7.14",
+        "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "--index-url https://download.pytorch.org/whl/rocm7.14",
     )),
     ("RX 7900 XTX", UBUNTU, "amd-stable-10.1", ("device-gfx1100",)),
     ("RX 9070 XT", "Windows 11", "amd-stable-10.1", ('"torch[device-gfx1201]==2.14.0+rocm10.1.0"',)),

@@ -269,7 +269,7 @@ def test_device_and_revision_of_amdgpu_top(build):
         ("kfd-tinygrad-mock-7900xtx", "amd-stable-10.1", "torch[device-gfx1100]"),
         ("sysfs-lact-phoenix", "amd-stable-10.1", "torch[device-gfx1103]"),
         ("sysfs-lact-rx580", "rocm-gfx803", "ghcr.io/schaka/rocm-migraphx-ort-torch-builder:rocm7.14-gfx803"),
-        ("sysfs-lact-rx6600xt", "amd-stable-7.14", "torch[device-gfx1032]==2.12.0+rocm7.14.1"),
+        ("sysfs-lact-rx6600xt", "official-rocm7.2", "torch==2.14.1+rocm7.2"),
         ("sysfs-lact-rx9070", "amd-stable-10.1", "torch[device-gfx1201]"),
         ("sysfs-lact-vega56", "official-rocm6.3", "torch==2.7.1+rocm6.3"),
     ],
