@@ -20,12 +20,15 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.launch import worker_command
 from rocmprobe.knowledge.environment import inherited
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
+from rocmprobe.text.plain_text import without_escapes
 from rocmprobe.text.reading import json_line
 from rocmprobe.worker.messages import Event, Spec, decode_event, encode
 
 #: Largest number of buffered bytes without a newline. A larger buffer contains no event and is emptied.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
+#: Largest number of bytes of a secret that redaction recognises.
+_LONGEST_SECRET = 4 * 1024
 #: More bytes than fit into a pipe. Reading this many bytes reads everything that was in the pipe.
 _PIPE_BYTES = 1 << 20
 #: Seconds to wait after SIGKILL. A process that is blocked in a driver never ends.
@@ -34,11 +37,20 @@ _UNKILLABLE_AFTER = 10.0
 _FORK_SECONDS = 30.0
 _LONGEST_MESSAGE = 1 << 16
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def _broken(data: bytes) -> int:
+    """Return the length of the incomplete line, or of the incomplete word, at the start of ``data``."""
+    begun = data[:_LONGEST_SECRET]
+    return next((begun.index(end) + 1 for end in (b"\n", b" ") if end in begun), len(begun))
 
 
 class Capture:
-    """A byte buffer that keeps only the first and the last ``size`` bytes."""
+    """A byte buffer that keeps only the first and the last ``size`` bytes.
+
+    It keeps no incomplete line, because redaction does not recognise a part of an identifier.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -56,10 +68,15 @@ class Capture:
 
     def text(self) -> str:
         """Return the buffer as text, without colours and control characters."""
-        tail = bytes(self._tail[-self._size :])
+        head, tail = bytes(self._head), bytes(self._tail[-self._size :])
         dropped = self._dropped + len(self._tail) - len(tail)
-        gap = f"\n[{dropped} bytes left out]\n".encode() if dropped else b""
-        return _CONTROL.sub("", (bytes(self._head) + gap + tail).decode("utf-8", "replace"))
+        gap = b""
+        if dropped:
+            whole = head[: len(head) - _broken(head[::-1])], tail[_broken(tail) :]
+            dropped += len(head) + len(tail) - sum(map(len, whole))
+            head, tail = whole
+            gap = f"\n[{dropped} bytes left out]\n".encode()
+        return _CONTROL.sub("", without_escapes((head + gap + tail).decode("utf-8", "replace")))
 
 
 class Child:
@@ -120,7 +137,7 @@ class Child:
                 if event is not None:
                     self._drain()
                     return event
-                self.log.write(b"[not an event] " + line[:200] + b"\n")
+                self.log.write(b"[not an event] " + line[:200].rpartition(b" ")[0] + b"\n")
                 continue
             remaining = deadline - time.monotonic()
             if remaining <= 0:

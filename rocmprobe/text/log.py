@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from rocmprobe.text.plain_text import without_escapes
+
 #: Number of distinct lines kept from the start, from the end, and from the failure reports in the middle.
 #: ``_ROOM`` limits the number of characters of each of these three parts.
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
@@ -25,7 +27,6 @@ _GRAVE_WORDS = (
     "out of memory", "supported", "not found", "no such", "hang", "hung", "timeout",
     "reset", "killed", "core dumped",
 )  # fmt: skip
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])")
 
 #: Number of characters read at the start of a line. At the end of a long line, half as many are read.
 _SHOWN = 3_000
@@ -219,7 +220,7 @@ def _without_escapes(block: str, newline: str) -> str:
         block = block.replace("\0", "")
     if "\r" in block:
         block = block.replace("\r\n", "\n").rstrip("\r")
-    return _ESCAPES.sub("", block) if "\x1b" in block else block
+    return without_escapes(block)
 
 
 class _Kept:
@@ -410,7 +411,7 @@ def _shape(part: str) -> str:
 
 def _clean(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
-        text = _CONTROLS.sub("", _BLANKS.sub(" ", _ESCAPES.sub("", text))).translate(_QUOTES)
+        text = _CONTROLS.sub("", _BLANKS.sub(" ", without_escapes(text))).translate(_QUOTES)
     if "[" in text:
         text = _BARE_COLOURS.sub("", text)
     if "<" in text:

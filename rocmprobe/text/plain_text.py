@@ -6,8 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-#: Colour codes, cursor moves and terminal titles (CSI, OSC, and two-character sequences).
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+#: Colour codes, cursor moves and terminal titles (CSI, OSC, and sequences of two or three characters).
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
 
 #: Characters that XML forbids, that control terminals, or that reorder text (bidi controls, U+2028).
 _UNSAFE = re.compile(
@@ -33,8 +36,15 @@ def plain(text: str) -> str:
     """
     if not _UNSAFE.search(text):
         return text
-    cleaned = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    cleaned = without_escapes(text).replace("\r\n", "\n").replace("\r", "\n")
     return _UNSAFE.sub(_visible, cleaned)
+
+
+def without_escapes(text: str, move: str = "") -> str:
+    """Return ``text`` without the control sequences of terminals. ``move`` replaces all except colours."""
+    if "\x1b" not in text and "\x9b" not in text:
+        return text
+    return _ESCAPES.sub(lambda match: "" if match[0].endswith("m") else move, text)
 
 
 def is_plain(text: str) -> bool:
@@ -58,6 +68,14 @@ def one_line(text: str, limit: int = 200) -> str:
     begun = text[: _CLEANED * limit]
     line = " ".join(plain(begun).split())
     return line if len(line) <= limit and len(begun) == len(text) else line[: limit - 1] + "…"
+
+
+def first_words(text: str, limit: int) -> str:
+    """Return the first words of ``text``, at most ``limit`` characters.
+
+    Redaction does not recognise a part of an identifier, so no word may be cut before.
+    """
+    return text if len(text) <= limit else text[:limit].rpartition(" ")[0]
 
 
 def quoted(value: object, limit: int = 80) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from runs import wait_until
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.child import Child
+from rocmprobe.engine.child import Capture, Child
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.worker.messages import Phase, Spec
 
@@ -69,6 +70,19 @@ def test_50_megabytes_of_output_leave_head_and_tail_and_no_memory(start: Start) 
     assert "bytes left out" in text
     assert len(text) < 100_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
+
+
+def test_a_log_is_cut_between_lines() -> None:
+    """Redaction would not recognise half a token."""
+    token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    for separator in ("\n", " ", ""):
+        capture = Capture(20_000)
+        for _ in range(3000):
+            capture.write(f"{token}{separator}".encode())
+        head, _, tail = capture.text().partition("left out]\n")
+        shown = f"{head.rpartition('[')[0]} {tail}" if separator else ""
+        assert set(re.split(r"\s+", shown)) <= {token, ""}
+        assert len(capture.text()) > 30_000
 
 
 def test_garbage_and_half_a_line_on_the_event_pipe_are_passed_over(start: Start) -> None:

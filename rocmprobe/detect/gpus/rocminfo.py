@@ -17,6 +17,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
+from rocmprobe.text.plain_text import first_words
 from rocmprobe.text.versions import version_numbers
 
 #: Timeout in seconds, because a broken driver can block rocminfo forever.
@@ -117,7 +118,7 @@ def _number(text: Optional[str]) -> Optional[int]:
 
 def _first_lines(text: str) -> Iterator[str]:
     lines = _MEMBER.sub("<user>", _ESCAPES.sub("", text)).splitlines()
-    filled = (line.strip()[:_LONGEST] for line in lines if line.strip())
+    filled = (first_words(line.strip(), _LONGEST) for line in lines if line.strip())
     return (line for _, line in zip(range(_MESSAGE_LINES), filled))
 
 

@@ -14,6 +14,7 @@ from typing import Optional
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.facts import KernelEvent
 from rocmprobe.model.results import Fact
+from rocmprobe.text.plain_text import first_words
 
 KMSG = "/dev/kmsg"
 #: Files that contain the log as text, the most complete first. A recorded tree often has a /dmesg.txt.
@@ -106,7 +107,7 @@ def parse(text: str) -> Log:
     log = Log()
     events: dict[tuple[str, Optional[str]], KernelEvent] = {}
     for raw in text[max(0, text.rfind(_BOOT)) :].splitlines():
-        line = _PREFIX.sub("", raw[:_LONGEST], count=1).strip()
+        line = _PREFIX.sub("", first_words(raw, _LONGEST), count=1).strip()
         if _OURS.search(line):
             match = _ADDRESS.search(line)
             address = match.group(1) if match else None

@@ -9,6 +9,7 @@ from typing import Optional
 
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
+from rocmprobe.text.plain_text import first_words
 from rocmprobe.text.reading import json_line
 
 #: Timeout in seconds. On a slow machine, importing torch and starting a device can take a minute.
@@ -50,7 +51,7 @@ def query_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str
 
 
 def _failure(ended: children.ProgramResult) -> Optional[str]:
-    last = ended.last_error[:300]
+    last = first_words(ended.last_error, 300)
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 
 
