@@ -41,10 +41,13 @@ def plain(text: str) -> str:
 
 
 def without_escapes(text: str, move: str = "") -> str:
-    """Return ``text`` without the control sequences of terminals. ``move`` replaces all except colours."""
+    """Return ``text`` without the control sequences of terminals.
+
+    ``move`` replaces the sequences that move the cursor.
+    """
     if "\x1b" not in text and "\x9b" not in text:
         return text
-    return _ESCAPES.sub(lambda match: "" if match[0].endswith("m") else move, text)
+    return _ESCAPES.sub(lambda match: "" if match[0][-1] in "mK" or match[0][1] == "]" else move, text)
 
 
 def is_plain(text: str) -> bool:
