@@ -1,4 +1,4 @@
-"""Time of `rocmprobe explain`, or its score on labelled reports.
+"""Time of `rocmprobe explain`, or its answers on labelled reports.
 
 Time of the whole process, for an ordinary log and for 100 MB each of four kinds of log::
 
@@ -8,20 +8,20 @@ The logs are made up: an ordinary log of 40 lines; one line repeated; MIOPEN_LOG
 numbers; random words, no two lines alike; and random bytes, which are not text. One line in the middle of
 each large log reports a failure. The benchmark fails if `explain` does not find that line.
 
-Score on the reports in one or more files::
+Answers on the reports in one or more files::
 
     python benchmarks/explain.py reports.jsonl
 
-A file has one JSON object per line: ``log``, ``cause``, ``log_quality`` (the tier), and any fact that
-``rocmprobe explain --facts`` accepts. The exit of the program is not used, because a person who pastes a log
-does not state it. ``--fit`` prints the calibration under which the labels are the most likely.
+A file has one JSON object per line: ``log``, ``cause``, ``layer``, and any fact that ``rocmprobe explain
+--facts`` accepts. The exit of the program is not used, because a person who pastes a log does not state it.
+``--full N`` prints N answers in full, chosen by ``--seed``.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import math
 import random
 import resource
 import statistics
@@ -29,18 +29,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from figures import heading, publish, table
 
-from rocmprobe.explain.extraction import extract
-from rocmprobe.explain.log_facts import facts_in, facts_of, merge_and_derive
-from rocmprobe.explain.signatures import Calibration, calibration
-from rocmprobe.explain.weighing import scores, weigh
+from rocmprobe.explain.explain import Explanation, diagnose, explain
+from rocmprobe.explain.facts import facts_in, facts_of, merge_and_derive
 from rocmprobe.model.results import BadInput
+from rocmprobe.report.terminal.explanation import render_explanation
 from rocmprobe.text import reading
+from rocmprobe.text.console import Console
 from rocmprobe.text.log import of_text
 
 _MEGABYTES = 100
@@ -58,12 +59,14 @@ _LEVEL_6 = (
 
 #: Fields of a report that are not facts.
 _ASIDE = ("exit", "platform", "from_application", "stratum", "good_answer")
-TIERS = ("decisive", "needs-facts", "partial", "indirect")
-#: Bounds between the scores of the table of scores.
-_BOUNDS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.01)
-#: Values that a fit tries.
-_SHARPNESS = [0.4 + 0.2 * step for step in range(8)]
-_UNKNOWN = [0.4 * step for step in range(9)]
+#: Labels outside of the vocabulary, and the causes that they mean.
+_MEANS = {
+    "other:igpu-selected": "integrated-gpu-first",
+    "other:missing-windows-runtime-dll": "runtime-library-missing",
+    "other:rocm-version-mix": "rocm-versions-mixed",
+    "other:userspace-version-mismatch": "wsl-adapter-mismatch",
+    "other:wsl-foreign-adapter": "wsl-adapter-mismatch",
+}
 
 
 def ordinary() -> bytes:
@@ -125,8 +128,7 @@ def asked(log: Path) -> float:
         [sys.executable, "-m", "rocmprobe", "explain", "--json", str(log)], capture_output=True, check=True
     )
     seconds = time.perf_counter() - started
-    causes = json.loads(done.stdout)["causes"]
-    if not any("TensileLibrary.dat" in line for cause in causes for line in cause["evidence"]):
+    if not any("TensileLibrary.dat" in line for line in json.loads(done.stdout)["why"]):
         raise SystemExit(f"the failure in {log.name} was not found")
     return seconds
 
@@ -160,21 +162,24 @@ def timing(repeats: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Report:
-    """A labelled report with the points that its log and facts give to each cause."""
+    """A labelled report with its answer, and the signature that decided."""
 
     name: str
-    tier: str
     cause: str
-    points: Mapping[str, float]
+    layer: str
+    answer: Explanation
+    signature: str
 
-    def ranked(self) -> list[tuple[str, float]]:
-        """Return (cause, score) pairs, the largest score first."""
-        return scores(self.points, calibration())
-
-    def rank_of_label(self) -> int:
-        """Return the rank of the correct cause, from 1, or 0 if the cause is not ranked."""
-        names = [name for name, _ in self.ranked()]
-        return names.index(self.cause) + 1 if self.cause in names else 0
+    @property
+    def result(self) -> str:
+        """Kind of the answer, and whether it agrees with the label."""
+        kind = self.answer.answer
+        if kind == "known":
+            return f"known {'right' if self.answer.cause == self.cause else 'wrong'}"
+        if kind == "located":
+            right = self.layer.startswith(self.answer.layer) and bool(self.answer.layer)
+            return f"located {'right' if right else 'wrong'}"
+        return kind
 
 
 def read(path: Path) -> Iterator[Report]:
@@ -183,80 +188,49 @@ def read(path: Path) -> Iterator[Report]:
     for number, line in enumerate(content.splitlines(), 1):
         try:
             row = reading.json_line(line)
-            label, tier, printed = row["cause"], row["log_quality"], row["log"]
+            cause, layer, printed = row["cause"], row["layer"], row["log"]
             text = printed if isinstance(printed, str) else "\n".join(printed)
             given = facts_of({key: value for key, value in row.items() if key not in _ASIDE})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(
-                f"{path}: line {number}: {error!r}; a report has log, cause and log_quality"
-            ) from error
+            raise BadInput(f"{path}: line {number}: {error!r}; a report has log, cause and layer") from error
         log = of_text(text)
-        points = weigh(log, merge_and_derive(given, facts_in(log)), extract(log)).points
-        yield Report(str(row.get("id", number)), tier, label, points)
-
-
-def fitted(reports: Sequence[Report]) -> Calibration:
-    """Return the calibration, of those tried, under which the labels are the most likely.
-
-    For a label without points, the share of ``unknown`` counts.
-    """
-
-    def surprise(by: Calibration) -> float:
-        total = 0.0
-        for report in reports:
-            shares = dict(scores(report.points, by))
-            total -= math.log(shares.get(report.cause, shares["unknown"]))
-        return total
-
-    tried = [Calibration(sharpness, unknown) for sharpness in _SHARPNESS for unknown in _UNKNOWN]
-    return min(tried, key=surprise)
+        facts = merge_and_derive(given, facts_in(log))
+        hit = diagnose(log.lines, facts).hit
+        answer = explain(log, facts)
+        name = str(row.get("id", number))
+        yield Report(name, _MEANS.get(cause, cause), layer, answer, hit.signature.name if hit else "")
 
 
 def score(reports: Sequence[Report]) -> Iterator[str]:
-    """Yield the lines of the result: correct causes by tier and by score, and the confusions."""
-    tiers = [tier for tier in TIERS if any(report.tier == tier for report in reports)]
-    ranks = {tier: [each.rank_of_label() for each in reports if each.tier == tier] for tier in tiers}
-    rows = [
-        (tier, len(found), _share(found, 1), _share(found, 3))
-        for tier, found in (*ranks.items(), ("all", [rank for found in ranks.values() for rank in found]))
-    ]
-    yield from table(("tier", "reports", "correct cause first", "among the first three"), rows)
+    """Yield the lines of the result: answers by kind, precision by signature, and wrong answers."""
+    counts = Counter(report.result for report in reports)
+    yield from table(("answer", "reports"), sorted(counts.items()))
     yield ""
-    benign = [each for each in reports if each.cause == "benign-warning" and each.tier == "decisive"]
-    failures = sum(each.ranked()[0][0] not in ("benign-warning", "unknown") for each in benign)
-    yield f"Benign warnings called a failure: {failures} of {len(benign)}."
-    yield ""
-    yield from table(("score of the first cause", *tiers, "all"), _by_score(reports, tiers))
-    yield ""
-    yield from table(("tier", "label", "first cause", "reports"), _confusions(reports), 4)
-
-
-def _share(ranks: Sequence[int], most: int) -> str:
-    count = sum(1 <= rank <= most for rank in ranks)
-    return f"{count} ({100 * count / len(ranks):.1f} %)"
-
-
-def _by_score(reports: Sequence[Report], tiers: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield rows with the number of correct first causes, by score."""
-    first = [(each, *each.ranked()[0]) for each in reports]
-    for low, high in zip(_BOUNDS, _BOUNDS[1:]):
-        inside = [(each, name) for each, name, share in first if name != "unknown" and low <= share < high]
-        parts = [[each for each in inside if tier in (each[0].tier, "all")] for tier in (*tiers, "all")]
-        yield (
-            f"{low:.1f} to {min(high, 1.0):.1f}",
-            *(f"{sum(each.cause == name for each, name in part)} of {len(part)}" for part in parts),
-        )
-
-
-def _confusions(reports: Sequence[Report]) -> Iterable[Sequence[str]]:
-    wrong: dict[tuple[int, str, str], list[str]] = {}
+    precision: dict[str, list[bool]] = defaultdict(list)
     for report in reports:
-        name, share = report.ranked()[0]
-        if name != report.cause:
-            key = (TIERS.index(report.tier), report.cause, name)
-            wrong.setdefault(key, []).append(f"{report.name} {share:.2f}")
-    for (tier, label, name), found in sorted(wrong.items()):
-        yield TIERS[tier], label, name, ", ".join(found)
+        if report.answer.answer == "known":
+            precision[report.signature].append(report.result == "known right")
+    rows = ((name, f"{sum(right)} of {len(right)}") for name, right in sorted(precision.items()))
+    yield from table(("signature", "right"), rows)
+    yield ""
+    wrong = (
+        (report.name, report.cause, report.answer.cause or report.answer.layer, report.result)
+        for report in reports
+        if report.result != "known right"
+    )
+    yield from table(
+        ("report", "label", "answer", "result"), sorted(wrong, key=lambda row: (row[3], row[2], row[1]))
+    )
+
+
+def in_full(reports: Sequence[Report], number: int, seed: int) -> Iterator[str]:
+    """Yield answers as `rocmprobe explain` prints them."""
+    for report in random.Random(seed).sample(list(reports), number):  # noqa: S311 - the same reports every time
+        console = Console(width=80, record=True, file=io.StringIO())
+        render_explanation(report.answer, console)
+        yield f"{report.name} (label {report.cause})"
+        yield from (f"    {line}" for line in console.export_text().splitlines())
+        yield ""
 
 
 def main() -> None:
@@ -264,7 +238,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("reports", nargs="*", type=Path, help="files of labelled reports")
-    parser.add_argument("--fit", action="store_true", help="print the calibration that fits the reports")
+    parser.add_argument("--full", type=int, default=0, metavar="N", help="print N answers in full")
+    parser.add_argument("--seed", type=int, default=1, help="of the choice of answers")
     parser.add_argument(
         "--repeats", type=int, default=3, help="of a large log; an ordinary one ten times so often"
     )
@@ -279,11 +254,8 @@ def main() -> None:
             raise BadInput("no reports; name a file with one labelled report per line")
     except BadInput as error:
         parser.exit(2, f"{error}\n")
-    if options.fit:
-        found = fitted(reports)
-        print(f"sharpness = {found.sharpness:.1f}\nunknown = {found.unknown:.1f}")
-    else:
-        publish(score(reports), options.output)
+    lines = in_full(reports, options.full, options.seed) if options.full else score(reports)
+    publish(lines, options.output)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ import msgspec
 from rocmprobe.cli.base import COMMANDS, command
 from rocmprobe.cli.help import grouped_options
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
+from rocmprobe.knowledge.causes import Cause, Remedy, causes, layers
 from rocmprobe.knowledge.compatibility import Answer, relations
 from rocmprobe.knowledge.options import STATUSES, Option, options
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
-from rocmprobe.knowledge.stacks import amd_index, has_code, stacks
+from rocmprobe.knowledge.stacks import has_code, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.options import WrittenOptions
 from rocmprobe.model.results import SCHEMA_VERSION, Results, WrittenProblem
@@ -220,60 +220,48 @@ def _cards() -> Iterator[str]:
 
 
 def _causes() -> Iterator[str]:
-    asked: set[frozenset[str]] = set()
     for layer in layers():
         here = [cause for cause in causes() if cause.layer == layer.name]
         if here:
             title = _text(layer.title)
             yield from (f"### {layer.name}", "", f"{title[:1].upper()}{title[1:]}.", "")
         for cause in here:
-            yield from _cause(cause, asked)
+            yield from _cause(cause)
             yield ""
 
 
-def _cause(cause: Cause, asked: set[frozenset[str]]) -> Iterator[str]:
+def _cause(cause: Cause) -> Iterator[str]:
     yield f"#### {cause.name}"
     yield ""
     yield f"**{_text(cause.title)}.** {_text(cause.explanation)}"
     yield ""
     yield "What to do:"
     yield ""
-    for advice in cause.advice:
-        yield f"- {_condition(advice)}{_text(advice.text.replace('{amd_index}', amd_index(None)))}"
+    for remedy in cause.remedy:
+        yield f"- {_condition(remedy)}{_text(remedy.does)}{_remedy_commands(remedy)}"
     yield ""
     yield f"To verify: {_text(cause.verify)}"
     yield ""
-    yield f"What would decide: {_text(cause.confirm)}"
-    rivals = list(_rivals(cause.name, asked))
-    if rivals:
-        yield ""
-        yield "Look-alikes:"
-        yield ""
-        yield from rivals
+    yield f"To confirm the cause: {_text(cause.confirm)}"
     yield ""
     yield f"Source: {_text(cause.source)}. See " + ", ".join(f"<{link}>" for link in cause.links) + "."
 
 
-def _condition(advice: Advice) -> str:
-    if not advice.when:
+def _condition(remedy: Remedy) -> str:
+    if not remedy.when:
         return ""
-    words = [f"not `{word[4:]}`" if word.startswith("not-") else f"`{word}`" for word in advice.when]
+    words = [f"not `{word[4:]}`" if word.startswith("not-") else f"`{word}`" for word in remedy.when]
     return f"{', '.join(words)}: "
 
 
-def _rivals(name: str, asked: set[frozenset[str]]) -> Iterator[str]:
-    """Yield the deciding evidence between similar causes, once per pair. Later mentions are links."""
-    said = []
-    for pair, ask in decisions().items():
-        if name in pair:
-            (other,) = pair - {name}
-            if pair in asked:
-                said.append(f"[{other}](#{other})")
-            else:
-                asked.add(pair)
-                yield f"- [{other}](#{other}): {_text(ask)}"
-    if said:
-        yield f"- {', '.join(said)}: see there."
+def _remedy_commands(remedy: Remedy) -> str:
+    """Return the commands of a remedy, after its sentence."""
+    commands = [*remedy.commands]
+    if remedy.stack:
+        commands.append("rocmprobe install")
+    if remedy.setting:
+        commands.append(f"rocmprobe exec --setting {remedy.setting} -- python train.py")
+    return "".join(f" `{command}`" for command in commands)
 
 
 def _relations() -> Iterator[str]:

@@ -17,7 +17,7 @@ from sample_logs import LINES
 from tiers import examples
 
 from rocmprobe.explain.explain import explain
-from rocmprobe.explain.log_facts import Facts, facts_in
+from rocmprobe.explain.facts import Facts, facts_in
 from rocmprobe.text.log import LONGEST, Log, of_text, read_log
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
@@ -300,8 +300,8 @@ def test_a_fatal_line_far_above_harmless_warnings_is_the_answer(between: int) ->
         "UserWarning: Flash attention was not compiled for current AMD GPU architecture.",
         "amdgpu.ids: No such file or directory",
     ]
-    alone = explain(of_text(FATAL), Facts()).causes[0].cause
+    alone = explain(of_text(FATAL), Facts())
     log = of_text("\n".join((FATAL, *noise, *warnings)))
     found = explain(log, Facts())
-    assert found.causes[0].cause == alone
-    assert found.causes[0].evidence[0].startswith(f"line 1: {FATAL}")
+    assert (found.answer, found.layer) == (alone.answer, alone.layer) == ("located", "torch-build")
+    assert found.why[0] == f"line 1: {FATAL}"

@@ -90,7 +90,7 @@ def exec_command(
 def _explain(printed: bytes, code: int, environ: Mapping[str, str]) -> None:
     from rocmprobe.cli.explain import facts_of_this_machine, without_identifiers
     from rocmprobe.explain.explain import explain
-    from rocmprobe.explain.log_facts import Facts, facts_in, merge_and_derive, over, variables_in
+    from rocmprobe.explain.facts import Facts, facts_in, merge_and_derive, over, variables_in
     from rocmprobe.report.terminal.explanation import render_explanation
     from rocmprobe.text.console import Console
     from rocmprobe.text.log import read_log
@@ -101,4 +101,4 @@ def _explain(printed: bytes, code: int, environ: Mapping[str, str]) -> None:
     answer = without_identifiers(explain(log, merge_and_derive(here, facts_in(log))))
     how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
     print_stderr(f"the program ended with {how}")
-    render_explanation(answer, Console(stderr=True), machine=True)
+    render_explanation(answer, Console(stderr=True))

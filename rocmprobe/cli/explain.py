@@ -15,7 +15,7 @@ import click
 
 from rocmprobe.cli.base import exit_code_command
 from rocmprobe.explain.explain import Explanation, explain
-from rocmprobe.explain.log_facts import (
+from rocmprobe.explain.facts import (
     Facts,
     facts_in,
     facts_of,
@@ -48,7 +48,7 @@ _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | r
               "rocblas_targets, os, first_gpu, exit, or an environment variable.")  # fmt: skip
 @click.option("--machine", is_flag=True,
               help="Use the facts of this machine, if the program failed here.")  # fmt: skip
-@click.option("-v", "--verbose", is_flag=True, help="Also list each possible cause with its evidence.")
+@click.option("-v", "--verbose", is_flag=True, help="Also print what else was weighed, and the facts used.")
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
@@ -87,7 +87,7 @@ def explain_command(
         from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
-            render_explanation(found, Console(), verbose, machine)
+            render_explanation(found, Console(), verbose)
     return OK
 
 
@@ -124,8 +124,7 @@ def explain_source(source: Optional[str], given: Facts) -> Union[Explanation, Re
     if isinstance(log, Results):
         return log
     facts = merge_and_derive(given, facts_in(log))
-    explanation = explain(log, facts)
-    return replace(explanation, note=" ".join(filter(None, (explanation.note, *_not_looked_at(log)))))
+    return replace(explain(log, facts), note=" ".join(_not_looked_at(log)))
 
 
 def _not_looked_at(log: Log) -> Iterator[str]:

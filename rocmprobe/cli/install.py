@@ -16,7 +16,7 @@ from rocmprobe import output
 from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.explain import given_facts, read_facts
 from rocmprobe.cli.github_job import no_commands
-from rocmprobe.explain.log_facts import Facts, merge_and_derive
+from rocmprobe.explain.facts import Facts, merge_and_derive
 from rocmprobe.knowledge import installation
 from rocmprobe.knowledge.gpus import NOT_FOUND, target
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan

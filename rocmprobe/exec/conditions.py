@@ -16,7 +16,10 @@ from rocmprobe.judge.recommendation.configuration import needs_clean_databases
 from rocmprobe.knowledge.environment import environment
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
+from rocmprobe.knowledge.settings import named, with_cures
 from rocmprobe.model.results import BadInput, Configuration, Results, Setting
+from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.torch_flags import statement
 
 #: PyTorch's device types on which the bypass can compute convolutions.
@@ -67,6 +70,7 @@ def conditions(
     ``profile`` is the path of the results, see :func:`choose`. ``bypass`` is "auto" (as in the setting),
     "always" (on every device) or "never".
 
+    Without a run of this machine, ``setting`` is the row of the table of settings, in the user's environment.
     If ``setting`` is empty and no configuration is recommended, "always" returns a configuration with only
     the bypass. "auto" and "never" raise BadInput.
 
@@ -75,7 +79,9 @@ def conditions(
     try:
         chosen = choose(profile, setting, simulated)
     except NoRun as error:
-        if bypass == "always" and not setting:
+        if setting:
+            return _of_table(setting)
+        if bypass == "always":
             return _bypass_alone()
         raise BadInput(f"{error} with --profile, or use only the bypass with --bypass always") from error
     if chosen.configuration.setting is None:
@@ -91,6 +97,24 @@ def conditions(
 def _bypass_alone() -> Conditions:
     only = Setting("bypass", "", "bypass", bypass=True, inherit_environment=True)
     return Conditions("only the bypass", only, NO_PACKING, bypass=_ALL)
+
+
+def _of_table(name: str) -> Conditions:
+    """Return a setting of MIOpen that no run has tested, on top of the user's environment."""
+    settings = {row.name: row for row in with_cures("miopen", "all", None) if not row.is_incomplete}
+    try:
+        setting = replace(named(settings, name), inherit_environment=True)
+    except KeyError as error:
+        nearest = did_you_mean(name, settings) or f"; it has {', '.join(settings)}"
+        raise BadInput(f"--setting: MIOpen has no setting {quoted(name)}{nearest}") from error
+    if setting.changes_problems:
+        raise BadInput(f"--setting: only the program itself can set what {quoted(name)} changes")
+    changes = [f"{variable}={value}" for variable, value in setting.env.items()]
+    return Conditions(
+        f"the setting {setting.name}, which no run has tested here ({', '.join(changes) or setting.reason})",
+        setting, bypass=_ALL if setting.bypass else (), vendor_off=() if setting.vendor_library else _ALL,
+        flags=setting.torch, pytorch_layers=dict.fromkeys(setting.pytorch_layers, _ALL),
+    )  # fmt: skip
 
 
 def _configured(chosen: ChosenConfiguration, bypass: str) -> Conditions:

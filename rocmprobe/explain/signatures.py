@@ -1,64 +1,62 @@
-"""Signatures: patterns of log lines that are evidence for causes. ``data/signatures.toml`` has the rows."""
+"""Signatures: patterns of log lines, with the causes that facts select, from ``data/signatures.toml``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import Optional
 
+from rocmprobe.explain.failure import is_warning
 from rocmprobe.text.log import Line
-from rocmprobe.text.tables import table
+from rocmprobe.text.tables import Row, rows
 
-_WARNING = re.compile(r"(?:[\w./\\:-]{1,200}: )?(?:User|Runtime|Future|Deprecation)?Warning: ")
-_WARNING_OF_MIOPEN = re.compile(r"MIOpen\(HIP\): (?:Warning|Info)")
-
-KINDS = ("fatal", "ending", "remark", "context")
+_MIOPEN_GOES_ON = re.compile(r"MIOpen(?:\((?:HIP|OpenCL)\))?: (?:Warning|Info)")
 
 
-@dataclass(frozen=True)
-class Signature:
-    """Text that libraries print, with its evidence for causes (``points``)."""
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+class Candidate(Row, frozen=True):
+    """A cause of a signature, if all conditions of ``requires`` and none of ``excludes`` hold."""
+
+    cause: str
+    requires: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+    def holds(self, words: Collection[str]) -> bool:
+        """Return True if the conditions in ``words`` select this cause."""
+        return all(word in words for word in self.requires) and not any(
+            word in words for word in self.excludes
+        )
+
+
+class Signature(Row, frozen=True):
+    """A message that software prints: one [[signature]] in data/signatures.toml."""
 
     name: str
     pattern: str
-    kind: str
+    layer: str
     says: str
     source: str
-    points: Mapping[str, float] = field(default_factory=dict)
-    layer: Optional[str] = None
-    shows: Optional[str] = None
+    causes: tuple[Candidate, ...] = ()
+    harmless: bool = False
+    context: bool = False
+    tests: str = ""
+    precision: str = ""
 
-    @cached_property
+    @property
     def regex(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
+        """Compiled pattern."""
+        return _compiled(self.pattern)
 
-
-@dataclass(frozen=True)
-class Rule:
-    """Joint evidence of signatures and situations.
-
-    Each word of ``when`` is a situation, or the name or kind of a signature. The rule applies if every word
-    was found. "not-WORD" requires that WORD was not found.
-    """
-
-    when: tuple[str, ...]
-    points: Mapping[str, float]
-    says: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Parameters of the scores.
-
-    The score of a cause with P points is ``exp(sharpness * P)``. ``unknown`` is the smallest number of points
-    that the cause ``unknown`` gets.
-    """
-
-    sharpness: float
-    unknown: float
+    @property
+    def fatal(self) -> bool:
+        """Return True if the message reports a failure."""
+        return not (self.harmless or self.context)
 
 
 @dataclass(frozen=True)
@@ -69,40 +67,32 @@ class Hit:
     lines: tuple[Line, ...]
 
 
-@lru_cache(maxsize=1)
+@cache
 def signatures() -> tuple[Signature, ...]:
-    """Return every signature, in the order of the table."""
-    return tuple(Signature(**row) for row in table("signatures")["signature"])
-
-
-@lru_cache(maxsize=1)
-def rules() -> tuple[Rule, ...]:
-    """Return every rule, in the order of the table."""
-    return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["rule"])
-
-
-@lru_cache(maxsize=1)
-def calibration() -> Calibration:
-    """Return the calibration of the scores."""
-    row = table("signatures")["calibration"]
-    return Calibration(row["sharpness"], row["unknown"])
+    """Return every signature, the most specific first."""
+    return rows("signatures", "signature", Signature)
 
 
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     """Return the signatures found in ``lines``, in the order of the table.
 
-    Signatures of kind "fatal" never match a line that Python marks as a warning. They match MIOpen's
-    warnings and info lines only if the signature's layer is MIOpen or a part of MIOpen.
+    A signature of a failure matches no warning. It matches warnings and info lines of MIOpen only if the
+    signature belongs to MIOpen, because MIOpen goes on to the next solver after others.
     """
     kept = list(lines)
-    without_python_s = [line for line in kept if not _WARNING.match(line.text)]
-    grave = [line for line in without_python_s if not _WARNING_OF_MIOPEN.match(line.text)]
+    own = [line for line in kept if _MIOPEN_GOES_ON.match(line.text)]
+    grave = [line for line in kept if not is_warning(line.text) and not _MIOPEN_GOES_ON.match(line.text)]
+    of_miopen = sorted((*grave, *own), key=lambda line: line.number)
     hits = []
     for signature in signatures():
-        search, where = signature.regex.search, kept
-        if signature.kind == "fatal":
-            where = without_python_s if (signature.layer or "").startswith("miopen") else grave
+        where = (of_miopen if signature.layer.startswith("miopen") else grave) if signature.fatal else kept
+        search = signature.regex.search
         matching = tuple(line for line in where if search(line.text))
         if matching:
             hits.append(Hit(signature, matching))
     return tuple(hits)
+
+
+def chosen(signature: Signature, words: Collection[str]) -> Optional[str]:
+    """Return the cause that the conditions in ``words`` select, or None."""
+    return next((each.cause for each in signature.causes if each.holds(words)), None)

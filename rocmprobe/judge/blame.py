@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.signatures import calibration
-from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
+from rocmprobe.explain.explain import Diagnosis, diagnose
+from rocmprobe.explain.facts import Facts
 from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import causes
@@ -30,8 +29,8 @@ _CONFIRM_OVERRIDE = (
     "Install a PyTorch with code for the chip itself (`rocmprobe install`), then run "
     "`rocmprobe run --settings no-override`. If the failing tests pass, the override is the cause."
 )
-#: Causes that only describe a symptom.
-_SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
+#: Conditions that hold in every run: its checks use PyTorch and no other package.
+_OF_A_RUN = ("torch", "own-checks")
 #: The layer probably at fault on an AMD GPU, keyed by the failed rung (group of checks). It is used if the
 #: evidence names nothing more specific.
 _RUNG_LAYERS = {
@@ -41,23 +40,20 @@ _RUNG_LAYERS = {
 
 
 def signature(run: Evidence, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
-    """Return the (cause, layer) that follows from the error messages of ``outcomes``, or None."""
-    weighed = _weighed(run.machine, tuple(outcomes))
-    best = scores(weighed.points, calibration())[0][0]
-    return (best, weighed.layers.get(best)) if best in weighed.named else None
+    """Return the (cause, layer) that the error messages of ``outcomes`` and the facts name, or None."""
+    found = _diagnosed(run.machine, tuple(outcomes))
+    cause = found.cause or found.symptom
+    return (cause, found.layer) if cause else None
 
 
 def excluded(run: Evidence, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
     """Return one line for each cause that the evidence suggests but facts about the machine rule out."""
-    return ruled_out(_weighed(run.machine, outcomes))
+    return tuple(line for line in _diagnosed(run.machine, outcomes).others if line.startswith("not "))
 
 
 def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
-    """Return True if the evidence of ``outcome`` suggests other causes but not ``cause``."""
-    weighed = _weighed(machine, (outcome,))
-    ranked = [name for name, _ in scores(weighed.points, calibration())]
-    named = weighed.named.intersection(ranked[: ranked.index("unknown")])
-    return cause not in named and bool(named - _SYMPTOMS)
+    """Return True if the evidence of ``outcome`` proves another cause than ``cause``."""
+    return _diagnosed(machine, (outcome,)).cause not in ("", cause)
 
 
 def override_decided(run: Evidence) -> bool:
@@ -81,11 +77,11 @@ def with_confirmation(run: Evidence, finding: Finding) -> Finding:
 def cure(run: Evidence, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
     """Return advice on how to fix ``cause`` on this machine."""
     broken = outcomes or failed(run.outcomes)
-    words = _weighed(run.machine, broken).words
+    words = _diagnosed(run.machine, broken).words
     return causes.advice_for(cause, words, broken[0].native_isa if broken else None)
 
 
-def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
+def _diagnosed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     facts = Facts()
     if outcomes:
         held = machine.value("torch.targets")
@@ -94,7 +90,8 @@ def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
             effective_gfx=outcomes[0].effective_isa,
             torch_targets=" ".join(held) if held else None,
         )
-    return weigh(of_text("\n".join(line for outcome in outcomes for line in outcome.evidence)), facts)
+    text = "\n".join(line for outcome in outcomes for line in outcome.evidence)
+    return diagnose(of_text(text).lines, facts, _OF_A_RUN)
 
 
 def blamed(

@@ -1,31 +1,21 @@
-"""Known causes of failures, layers in which failures occur, and advice for the user."""
+"""Known causes of failures, layers in which failures occur, remedies and tests: ``data/causes.toml``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Optional
+from typing import Optional
+
+from msgspec.structs import replace
 
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.stacks import amd_index
-from rocmprobe.text.tables import table
+from rocmprobe.knowledge.installation import Place, plan
+from rocmprobe.knowledge.options import options
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.text.tables import Row, rows
 
-SITUATIONS = frozenset(
-    {
-        "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
-        "override", "no-override", "override-invalid", "override-lacks", "override-covers",
-        "override-needless", "wheel-holds", "wheel-lacks", "rocm-lists",
-        "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
-        "tensorflow", "llama", "windows", "wsl", "container", "cluster", "find-restricted",
-        "exception", "segv", "abort", "hang", "miopen", "jit", "training", "system-include",
-        "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
-    }
-)  # fmt: skip
-#: More conditions for ``Advice.when``. A target, e.g. "gfx1010", means that the chip is this target.
-#: "official-lacks" means that no wheel in PyTorch's index has code for the chip. "amd-lacks" means that no
-#: wheel in AMD's index has code for the chip.
-CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
 #: Causes that disappear with a build of PyTorch that has code for the chip.
 OF_THE_BUILD = frozenset(
     {
@@ -35,116 +25,98 @@ OF_THE_BUILD = frozenset(
 )  # fmt: skip
 #: Causes that mean that PyTorch, or a library in its wheel, has no code for the chip.
 NO_CODE = OF_THE_BUILD - {"override-isa-mismatch", "hipblaslt-missing-arch"}
+MOST_TESTS = 3
 _NOT = "not-"
-_GFX = "{gfx}"
-_ANY_GFX = "gfxNNNN"
-_AMD_INDEX = "{amd_index}"
+_PARAGRAPHS = ("sentence", "explanation", "confirm", "verify")
+_ASSIGNMENT = re.compile(r"(?:\bexport |\$env:|\s)([A-Z][A-Z0-9_]{3,}) ?= ?[\"']?([^\s\"']+)")
+_INSTALL = "`rocmprobe install` prints the commands."
 
 
-@dataclass(frozen=True)
-class Advice:
-    """Advice for the user if certain facts are true or false.
-
-    - ``when``: conditions, e.g. "wsl" or "not-wsl"
-    - ``text``: the advice, in which ``{gfx}`` stands for the target and ``{amd_index}`` for AMD's package
-      index
-    """
-
-    text: str
-    when: tuple[str, ...] = ()
-
-    def given_to(self, chip: Optional[str]) -> str:
-        """Return the text with its placeholders replaced for the target ``chip``."""
-        text = self.text
-        if _AMD_INDEX in text:
-            text = text.replace(_AMD_INDEX, amd_index(chip))
-        if chip or _GFX not in text:
-            return text.replace(_GFX, chip or "")
-        look_up = "the name that `env -u HSA_OVERRIDE_GFX_VERSION rocminfo | grep gfx` shows"
-        return f"{text.replace(_GFX, _ANY_GFX)} Instead of {_ANY_GFX} write {look_up}."
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer of hardware or software in which something can fail."""
+class Layer(Row, frozen=True):
+    """A layer of hardware or software in which something can fail: one [[layer]] in data/causes.toml."""
 
     name: str
     title: str
     within: str = ""
     fails: str = ""
-    confirm: str = ""
-    advice: tuple[Advice, ...] = ()
 
 
-@dataclass(frozen=True)
-class Group:
-    """Causes with similar symptoms, and advice that fits each of these causes."""
+class Remedy(Row, frozen=True):
+    """What to do about a cause, if the conditions ``when`` hold: one [[cause.remedy]] in data/causes.toml."""
 
-    name: str
-    title: str
-    advice: tuple[Advice, ...]
+    does: str
+    when: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    setting: str = ""
+    stack: bool = False
+    root: bool = False
+    login: bool = False
+    reboot: bool = False
 
 
-@dataclass(frozen=True)
-class Cause:
-    """A cause of failures, the layer where it usually occurs, and texts for the user.
+class Test(Row, frozen=True):
+    """A test that tells causes apart: one [[test]] in data/causes.toml, which explains the fields."""
 
-    The last item of ``advice`` has no conditions.
-    """
+    groups: tuple[str, ...]
+    works: str = ""
+    shows: str = ""
+    when: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    setting: str = ""
+
+
+class Cause(Row, frozen=True):
+    """A cause of failures: one [[cause]] in data/causes.toml."""
 
     name: str
     layer: str
-    group: str
     title: str
     sentence: str
     source: str
     explanation: str
-    verify: str
     confirm: str
+    verify: str
     links: tuple[str, ...]
-    advice: tuple[Advice, ...]
+    remedy: tuple[Remedy, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do: a sentence, its commands, and what they need or mean.
+
+    - ``after``: what the commands need or what must follow, e.g. "needs root"
+    - ``works``: for a test, what it means if the program works with it; ``shows``: what the commands show
+    """
+
+    does: str
+    commands: tuple[str, ...] = ()
+    after: str = ""
+    works: str = ""
+    shows: str = ""
 
 
 @lru_cache(maxsize=1)
 def layers() -> tuple[Layer, ...]:
     """Return every layer, the lowest first."""
-    return tuple(
-        Layer(
-            **{
-                **row,
-                "confirm": _paragraph(row.get("confirm", "")),
-                "advice": _advice(row.get("advice", ())),
-            }
-        )
-        for row in table("causes")["layer"]
-    )
+    return rows("causes", "layer", Layer)
 
 
 @lru_cache(maxsize=1)
-def groups() -> tuple[Group, ...]:
-    """Return every group of causes, in the order of the table."""
-    return tuple(Group(**{**row, "advice": _advice(row["advice"])}) for row in table("causes")["group"])
-
-
-def layer(name: str) -> Layer:
-    """Return the layer ``name``. Raise StopIteration if the name is unknown."""
-    return next(row for row in layers() if row.name == name)
-
-
-def group(name: str) -> Group:
-    """Return the group ``name``. Raise StopIteration if the name is unknown."""
-    return next(row for row in groups() if row.name == name)
-
-
-def parts_of(name: str) -> tuple[str, ...]:
-    """Return the names of the layers inside the layer ``name``."""
-    return tuple(row.name for row in layers() if row.within == name)
+def tests() -> tuple[Test, ...]:
+    """Return every test, the shortest first."""
+    return rows("causes", "test", Test)
 
 
 @lru_cache(maxsize=1)
 def causes() -> tuple[Cause, ...]:
-    """Return every cause, in the order of the table."""
-    return tuple(_cause(row) for row in table("causes")["cause"])
+    """Return every cause, in the order of the table. Lines of a paragraph are joined."""
+    return tuple(map(_joined, rows("causes", "cause", Cause)))
+
+
+def _joined(row: Cause) -> Cause:
+    paragraphs = {name: " ".join(getattr(row, name).split()) for name in _PARAGRAPHS}
+    remedies = tuple(replace(each, does=" ".join(each.does.split())) for each in row.remedy)
+    return replace(row, **paragraphs, remedy=remedies)
 
 
 @lru_cache(maxsize=1)
@@ -152,44 +124,12 @@ def _by_name() -> Mapping[str, Cause]:
     return {cause.name: cause for cause in causes()}
 
 
-@lru_cache(maxsize=1)
-def decisions() -> Mapping[frozenset[str], str]:
-    """Return texts on how to distinguish two similar causes, keyed by the names of the two causes."""
-    return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
-
-
 def cause(name: str) -> Cause:
     """Return the cause ``name``. Raise KeyError if the name is unknown."""
     return _by_name()[name]
 
 
-def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice for the cause ``name``. Raise KeyError if the name is unknown.
-
-    ``situations`` are facts about the machine and the failure, e.g. "wsl".
-    """
-    row = gpus.target(silicon)
-    given = first_applicable(cause(name).advice, situations, silicon)
-    if name in (*OF_THE_BUILD, "wrong-torch-build") and row:
-        return f"{given} `rocmprobe install` ranks the builds for {row.gfx}."
-    return given
-
-
-def first_applicable(
-    advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None
-) -> str:
-    """Return the text of the first advice whose conditions are all true.
-
-    If the target ``silicon`` is unknown and the text has the placeholder ``{gfx}``, the result also explains
-    how to find the target.
-    """
-    row = gpus.target(silicon)
-    words = situations | _words_of(row) if row else situations
-    first = next(item for item in advice if all_hold(item.when, words))
-    return first.given_to(row.gfx if row else None)
-
-
-def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
+def all_hold(when: tuple[str, ...], words: Collection[str]) -> bool:
     """Return True if ``words`` meets every condition in ``when``.
 
     The condition "wsl" requires "wsl" in ``words``. The condition "not-wsl" forbids "wsl".
@@ -197,28 +137,95 @@ def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
     return all(word[len(_NOT) :] not in words if word.startswith(_NOT) else word in words for word in when)
 
 
-def _words_of(row: gpus.Target) -> frozenset[str]:
-    lacking = (("official-lacks", not row.wheels), ("amd-lacks", not row.amd_wheels))
-    return frozenset({row.gfx, *(word for word, lacks in lacking if lacks)})
+def advice_for(name: str, words: Collection[str], silicon: Optional[str] = None) -> str:
+    """Return advice for the cause ``name`` as text. Raise KeyError if the name is unknown.
 
-
-def deciding_check(first: str, second: str) -> str:
-    """Return instructions for deciding between two causes.
-
-    If the table has no instructions for this pair, return how to confirm the cause ``first``. Raise KeyError
-    if ``first`` is unknown.
+    ``words`` are conditions that hold, e.g. "wsl".
     """
-    return decisions().get(frozenset({first, second})) or cause(first).confirm
+    row = next(each for each in cause(name).remedy if all_hold(each.when, words))
+    commands = _commands(row, silicon)
+    parts = [row.does.replace("{gfx}", silicon or "the chip")]
+    if row.stack:
+        parts.append(_INSTALL)
+    if commands:
+        parts.append(f"Run {', then '.join(f'`{command}`' for command in commands)}.")
+    if after := _after(row):
+        parts.append(f"It {after}.")
+    return " ".join(parts)
 
 
-def _cause(row: Mapping[str, Any]) -> Cause:
-    texts = {key: _paragraph(value) for key, value in row.items() if isinstance(value, str)}
-    return Cause(**texts, links=tuple(row["links"]), advice=_advice(row["advice"]))
+def step_for(name: str, words: Collection[str], place: Place) -> Step:
+    """Return the first remedy of the cause ``name`` that was not tried. Raise KeyError if unknown.
+
+    ``place`` is the machine of the program. Its chips are () if the chip is unknown.
+    """
+    gfx = place.chips[0] if place.chips else None
+    for row in cause(name).remedy:
+        if not all_hold(row.when, words):
+            continue
+        # The commands of the table are for Linux, unless the conditions name Windows.
+        on_windows = place.system == "windows" and "windows" not in row.when
+        commands = () if on_windows else _commands(row, gfx)
+        does = row.does.replace("{gfx}", gfx or "the chip")
+        if row.stack:
+            installs, of_stack = _stack(place)
+            does, commands = f"{does} {installs}", (*commands, *of_stack)
+        if not _is_set(commands, row.setting, place.variables):
+            return Step(does, commands, _after(row))
+    return Step("What is known for this cause is already set. Test each layer.", ("rocmprobe run",))
 
 
-def _advice(rows: Iterable[Mapping[str, Any]]) -> tuple[Advice, ...]:
-    return tuple(Advice(_paragraph(row["text"]), tuple(row.get("when", ()))) for row in rows)
+def tests_for(group: str, words: Collection[str]) -> tuple[Step, ...]:
+    """Return the tests that tell the causes of a kind of failure apart, the shortest first."""
+    suitable = (row for row in tests() if group in row.groups and all_hold(row.when, words))
+    return tuple(
+        Step("", row.commands or _command_of(row.setting), works=row.works, shows=row.shows)
+        for row, _ in zip(suitable, range(MOST_TESTS))
+    )
 
 
-def _paragraph(text: str) -> str:
-    return " ".join(text.split())
+def _commands(row: Remedy, gfx: Optional[str]) -> tuple[str, ...]:
+    own = tuple(command.replace("{gfx}", gfx or "gfxNNNN") for command in row.commands)
+    return (*own, *_command_of(row.setting))
+
+
+def _command_of(setting: str) -> tuple[str, ...]:
+    return (f"rocmprobe exec --setting {setting} -- python train.py",) if setting else ()
+
+
+def _after(row: Remedy) -> str:
+    parts = (
+        (row.root, "needs root"),
+        (row.login, "takes effect after a new login"),
+        (row.reboot, "takes effect after a restart"),
+    )
+    return " and ".join(text for holds, text in parts if holds)
+
+
+def _is_set(commands: tuple[str, ...], setting: str, env: Mapping[str, str]) -> bool:
+    """Return True if every variable that a remedy sets already has its value."""
+    wanted = dict(_ASSIGNMENT.findall(" ".join(commands)))
+    if setting:
+        wanted = next(dict(row.env) for row, *_ in all_settings() if row.name == setting)
+    return bool(wanted) and all(env.get(name) == value for name, value in wanted.items())
+
+
+def _stack(place: Place) -> tuple[str, tuple[str, ...]]:
+    """Return a sentence about the best stack that is not installed yet, and the commands that install it."""
+    if not place.chips or gpus.target(place.chips[0]) is None:
+        return "`rocmprobe install` ranks the builds for your card.", ("rocmprobe install",)
+    gfx = place.chips[0]
+    for option in options(gfx, place.system, place.distribution, place.atomics):
+        if option.status != "fails" and not (place.torch and place.torch.startswith(option.stack.torch)):
+            steps = dict(plan(option, place).steps)
+            install, variables = steps.get("Install", ()), steps.get("Set", ())
+            joint = "; " if place.system == "windows" else " && "
+            start = (joint.join(install[:2]), *install[2:]) if len(install) > 2 else install
+            # More variables would hide the remedy.
+            rest = (
+                variables
+                if len(variables) == 1
+                else (f"rocmprobe install --stack {option.stack.name}   # what to set",)
+            )
+            return f"The stack is {option.stack.name}:", (*start, *(rest if variables else ()))
+    return f"No published PyTorch is known to work on {gfx} here: use the CPU, or programs with Vulkan.", ()

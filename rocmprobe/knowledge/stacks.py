@@ -257,15 +257,6 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
     return stack.kind.startswith("amd-") and target.amd_wheels
 
 
-def amd_index(gfx: Optional[str]) -> str:
-    """Return the URL of AMD's package index with wheels for a target. Prefer stable wheels to nightly builds.
-
-    If the target has no wheels, return the index of stable wheels.
-    """
-    of_amd = [stack for stack in stacks() if stack.kind.startswith("amd-")]
-    return next((stack for stack in of_amd if has_code(stack, gfx)), of_amd[0]).index
-
-
 def system_of(name: object, kernel: object = None) -> str:
     """Return "linux", "wsl" or "windows", given the operating system's name and the kernel's release."""
     words = f"{name or ''} {kernel or ''}".lower()

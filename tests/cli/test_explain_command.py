@@ -56,27 +56,25 @@ def test_the_answer_as_json(tmp_path: Path) -> None:
     path.write_text(COLLECT_ENV + FATAL)
     told = answer(path)
     assert list(told) == [
-        "summary", "layer", "group", "action", "causes", "facts", "decide", "note", "elsewhere"
+        "answer", "headline", "cause", "layer", "remedy", "verify", "why", "tests", "weighed", "facts",
+        "note",
     ]  # fmt: skip
-    assert list(told["layer"]) == list(told["group"]) == ["name", "score"]
-    assert told["causes"]
-    for cause in told["causes"]:
-        assert list(cause) == ["cause", "layer", "score", "evidence", "advice", "verify", "against"]
-    scores = [cause["score"] for cause in told["causes"]]
-    assert scores == sorted(scores, reverse=True)
+    assert (told["answer"], told["cause"], told["layer"]) == ("known", "rocblas-missing-arch", "rocblas")
+    assert list(told["remedy"]) == ["does", "commands", "after", "works", "shows"]
+    assert told["why"][0].startswith("line 11: rocBLAS error")
     assert told["facts"]["torch"] == "1.13.1+rocm5.2"
     assert told["facts"]["exit"] == "abort"
     assert answer("-", log=path.read_text()) == told == answer(log=path.read_text())
 
 
-def test_guesses_only_on_request() -> None:
-    log = "RuntimeError: miopenStatusUnknownError\n"
-    code, brief = asked(log=log)
+def test_what_else_was_weighed_only_on_request() -> None:
+    log = "RuntimeError: HIP error: invalid device function\nRuntimeError: miopenStatusUnknownError\n"
+    facts = ("--fact", "true_gfx=gfx1012", "--fact", "torch_targets=gfx1030,gfx1010")
+    code, brief = asked(*facts, log=log)
     assert code == 0
-    assert brief.startswith("MIOpen fails")
-    assert "5 guesses more: -v" in brief
-    assert "a guess (0." not in brief
-    assert "a guess (0." in asked("-v", log=log)[1]
+    assert brief.startswith("No code for this chip in the program\nDo: ")
+    assert "Facts:" not in brief
+    assert "Facts: " in asked("-v", *facts, log=log)[1]
 
 
 def test_the_machine_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +84,6 @@ def test_the_machine_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     here = answer("--machine", "--fact", "torch=1.13.1+rocm5.2", log=log)["facts"]
     assert (here["true_gfx"], here["torch"]) == ("gfx1010", "1.13.1+rocm5.2")
     assert "true_gfx" not in answer(log=log)["facts"]
-    assert "--machine" in asked(log=log)[1]
-    assert "Missing" not in asked("--machine", log=log)[1]
 
 
 def test_what_is_not_amd_s_is_said_in_the_first_line() -> None:
@@ -97,15 +93,14 @@ def test_what_is_not_amd_s_is_said_in_the_first_line() -> None:
     )
     code, output = asked(log=log)
     assert code == 0
-    assert output.startswith("Not a failure of the AMD stack: numpy raised KeyError (3)")
-    assert "Layer" not in output
-    assert answer(log=log)["elsewhere"]
+    assert output == "Not a failure of AMD's stack: KeyError in package numpy.\n"
+    assert answer(log=log)["answer"] == "elsewhere"
 
 
 def test_not_enough_evidence_is_an_answer() -> None:
     for log in ("", "\n\n", "hello\n"):
         told = answer(log=log)
-        assert [cause["cause"] for cause in told["causes"]] in ([], ["unknown"])
+        assert told["answer"] == "nothing"
         code, output = asked(log=log)
         assert code == 0
         assert output.strip()
@@ -136,9 +131,12 @@ def test_what_the_installed_torch_holds_rules_a_cause_out(tmp_path: Path) -> Non
     of_detect = answer("--facts", path, log=log)
     by_hand = answer("--fact", "true_gfx=gfx1010", "--fact", "torch_targets=gfx900,gfx1010", log=log)
     for found in (of_detect, by_hand):
-        assert "arch-not-in-wheel" not in {cause["cause"] for cause in found["causes"]}
-        assert "Not arch-not-in-wheel: the installed PyTorch has code for the chip" in found["note"]
-    assert answer(log=log)["causes"][0]["cause"] == "arch-not-in-wheel"
+        assert found["answer"] == "located"
+        assert (
+            "not arch-not-in-wheel: the installed PyTorch has code for the chip that the runtime sees"
+            in found["why"]
+        )
+    assert answer("--fact", "true_gfx=gfx1010", log=log)["cause"] == "arch-not-in-wheel"
 
 
 def test_the_gpu_in_the_processor_is_the_first(tmp_path: Path) -> None:
@@ -156,11 +154,11 @@ def test_the_gpu_in_the_processor_is_the_first(tmp_path: Path) -> None:
     first, second = of_detect(1, 0), of_detect(0, 1)
     assert first["facts"]["first_gpu"] == "processor"
     assert first["facts"]["true_gfx"] == "gfx1036"
-    cause = next(each for each in first["causes"] if each["cause"] == "integrated-gpu-first")
-    assert "the first GPU that programs see is the one in the processor, not the card" in cause["evidence"]
+    assert first["cause"] == "integrated-gpu-first"
+    assert "the first GPU that programs see is the one in the processor, not the card" in first["why"]
     assert second["facts"]["first_gpu"] == "card"
     assert second["facts"]["true_gfx"] == "gfx1201"
-    assert "integrated-gpu-first" not in {each["cause"] for each in second["causes"]}
+    assert second["cause"] != "integrated-gpu-first"
 
 
 def test_facts_from_detect(tmp_path: Path) -> None:
@@ -221,7 +219,7 @@ def test_a_log_of_json_lines_is_a_log(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     lines = ({"schema_version": 1, "message": line} for line in FATAL.splitlines())
     path.write_text("\n".join(map(json.dumps, lines)))
-    assert "TensileLibrary.dat" in answer(path)["causes"][0]["evidence"][0]
+    assert "TensileLibrary.dat" in answer(path)["why"][0]
     assert answer("-", log=path.read_text()) == answer(path)
 
 
@@ -295,7 +293,7 @@ LOGS = st.lists(
 @given(LOGS, st.lists(st.text(max_size=20).map("torch={}".format), max_size=2))
 def test_no_log_breaks_it(log: bytes, facts: list[str]) -> None:
     options = [word for fact in facts for word in ("--fact", fact)]
-    assert isinstance(answer(*options, log=log)["causes"], list)
+    assert answer(*options, log=log)["answer"] in ("known", "located", "elsewhere", "nothing")
     code, output = asked(*options, log=log)
     assert code == 0
     assert inert(output)

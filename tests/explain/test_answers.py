@@ -1,0 +1,215 @@
+"""Answers of `rocmprobe explain`: known, located, elsewhere or nothing, and their format."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rows import every_row
+
+from rocmprobe.explain.explain import SYMPTOMS, Diagnosis, Explanation, explain, located
+from rocmprobe.explain.facts import Facts, facts_in, merge_and_derive
+from rocmprobe.explain.failure import Failure
+from rocmprobe.explain.signatures import Hit, Signature, signatures
+from rocmprobe.knowledge.causes import Cause, causes, step_for
+from rocmprobe.knowledge.installation import Place, plan
+from rocmprobe.knowledge.options import options
+from rocmprobe.report.terminal.explanation import render_explanation
+from rocmprobe.text.console import Console
+from rocmprobe.text.log import Line, of_text
+
+NO_CODE = "RuntimeError: HIP error: invalid device function\n"
+TRACE = 'Traceback (most recent call last):\n  File "/v/site-packages/{}/x.py", line 3, in f\n'
+
+
+def answer(text: str, **facts: object) -> Explanation:
+    log = of_text(text)
+    return explain(log, merge_and_derive(Facts(**facts), facts_in(log)))
+
+
+def printed(found: Explanation) -> list[str]:
+    out = io.StringIO()
+    render_explanation(found, Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    return [line[at : at + 80] for line in lines for at in range(0, max(len(line), 1), 80)]
+
+
+LOGS = {
+    "a training that ends well": ("Epoch 1 of 3, loss 0.31\nTraining finished", "nothing"),
+    "nothing": ("", "nothing"),
+    "a build that works": ("[  9%] Building CXX object a.o\n[100%] Built target llama-cli", "nothing"),
+    "another database": ("sqlite3.OperationalError: unable to open database file", "nothing"),
+    "a key in a package": (TRACE.format("transformers") + "KeyError: 'qwen9'", "elsewhere"),
+    "an interrupt": (TRACE.format("tqdm") + "KeyboardInterrupt", "elsewhere"),
+    "an NVIDIA GPU": ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: unknown error", "elsewhere"),
+    "a status": (TRACE.format("torch") + "RuntimeError: miopenStatusUnknownError", "located"),
+    "a fault": ("Memory access fault by GPU node-1 on address 0x7f5e0060", "located"),
+    "a hang": ("[ 31.2] amdgpu 0000:28:00.0: ring gfx_0.0.0 timeout, signaled seq=57638", "located"),
+    "not a number": ("GPU: Radeon RX 6800\nloss: nan", "located"),
+    "memory": ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 80 MiB", "known"),
+}  # fmt: skip
+
+
+@every_row(("log", "kind"), LOGS.values())
+def test_kind_of_answer(log: str, kind: str) -> None:
+    assert answer(log).answer == kind
+
+
+def test_a_failure_elsewhere_is_one_line_that_names_the_package() -> None:
+    found = answer(TRACE.format("transformers") + "KeyError: 'qwen9'")
+    assert printed(found) == ["Not a failure of AMD's stack: KeyError in package transformers."]
+
+
+# ---- crashes ----------------------------------------------------------------------------------------------
+
+CRASHES = {
+    "faulthandler": (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+        '  File "/v/site-packages/torch/nn/modules/conv.py", line 549 in _conv_forward\n'
+        "/opt/rocm/lib/libMIOpen.so.1(+0x1f2a40)[0x7f12]\n",
+        "miopen-exec",
+    ),
+    "gdb": (
+        "Thread 1 received signal SIGSEGV, Segmentation fault.\n#0  0x00007f in ?? () from /lib/libc.so.6\n"
+        "#1  0x00007f in ?? () from /opt/rocm/lib/librocblas.so.4\n",
+        "rocblas",
+    ),
+    "Windows": (
+        "Faulting application name: python.exe\nFaulting module name: amdhip64_7.dll, version: 7.1\n"
+        "Exception code: 0xc0000005\n",
+        "hip",
+    ),
+    "WinDbg": (
+        "EXCEPTION_CODE: (NTSTATUS) 0xc0000005\nWRITE_ADDRESS: ????????\n"
+        "00000000`0014e5f8 00007ffb`1c2d4f21 amdhip64_7!hipLaunchKernel+0x12\n",
+        "hip",
+    ),
+    "kernel": (
+        "python[4711]: segfault at 40 ip 00007f sp 00007f error 4 in libhsa-runtime64.so.1.14[7f0+1000]\n",
+        "hsa",
+    ),
+}  # fmt: skip
+
+
+@every_row(("log", "layer"), CRASHES.values())
+def test_the_innermost_native_frame_says_where(log: str, layer: str) -> None:
+    found = answer(log, true_gfx="gfx1100")
+    assert (found.answer, found.layer) == ("located", layer)
+    assert any("vendor-off" in " ".join(each.commands) or "cudnn" in str(each) for each in found.tests) or (
+        layer == "rocblas"
+    )
+
+
+# ---- stated facts decide ----------------------------------------------------------------------------------
+
+
+def test_a_chip_that_torch_has_code_for_is_a_contradiction() -> None:
+    found = answer(NO_CODE, true_gfx="gfx1010", torch_targets="gfx1010 gfx1030")
+    assert found.answer == "located"
+    assert (
+        "not arch-not-in-wheel: the installed PyTorch has code for the chip that the runtime sees"
+        in found.why
+    )
+    assert ("ulimit -n 65536",) in [each.commands for each in found.tests]
+    assert "pip install" not in "\n".join(printed(found))
+
+
+def test_an_experiment_that_is_set_is_the_first_suspect() -> None:
+    name = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
+    log = "Memory access fault by GPU node-1 on address 0x7f5e0060"
+    tests = answer(log, env={name: "1"}, true_gfx="gfx1100").tests
+    assert "no-aotriton-experimental" in tests[0].commands[0]
+    assert "no-aotriton-experimental" not in str(answer(log, true_gfx="gfx1100").tests)
+
+
+def test_what_was_tried_is_not_advised() -> None:
+    log = 'rocblaslt error: Could not load "TensileLibrary_lazy_gfx906.dat"\nRuntimeError: int8 failed'
+    env = {
+        "ROCBLAS_USE_HIPBLASLT": "0", "TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1",
+    }  # fmt: skip
+    assert "rocblas-only" in str(answer(log).remedy)
+    assert "rocblas-only" not in str(answer(log, env=env).remedy)
+
+
+def test_a_stack_that_is_installed_is_not_advised() -> None:
+    first = options("gfx1010")[0].stack
+    log = f"GPU 0: AMD Radeon RX 5600 XT\n{NO_CODE}"
+    assert first.name in str(answer(log, torch="2.6.0+rocm6.2").remedy)
+    told = answer(log, torch=f"{first.torch}+rocm{first.rocm}", torch_targets="gfx1030")
+    assert told.cause == "arch-not-in-wheel"
+    assert first.name not in str(told.remedy)
+
+
+@pytest.mark.parametrize(("os", "system"), [("Ubuntu 24.04", "linux"), ("Windows 11", "windows")])
+def test_what_installs_a_stack_is_what_install_prints(os: str, system: str) -> None:
+    log = "GPU 0: AMD Radeon RX 5600 XT\nAssertionError: Torch not compiled with CUDA enabled"
+    found = answer(log, os=os)
+    assert found.cause == "wrong-torch-build"
+    assert found.remedy is not None
+    best = options("gfx1010", system, "ubuntu" if system == "linux" else None)[0]
+    (install,) = (
+        steps for what, steps in plan(best, Place(("gfx1010",), system=system)).steps if what == "Install"
+    )
+    assert install[-1] in found.remedy.commands
+
+
+def test_zluda_is_named_and_gets_its_own_remedy() -> None:
+    log = (
+        "ZLUDA device\nrocBLAS error: Cannot read C:\\bin\\/rocblas/library/TensileLibrary.dat: No such file"
+    )
+    assert "ZLUDA" in str(answer(log, true_gfx="gfx1201").remedy)
+
+
+def test_a_library_that_a_nightly_wheel_lacks_is_a_fault_of_the_wheel() -> None:
+    log = "OSError: libtorch_hip.so: cannot open shared object file: No such file or directory"
+    found = answer(log, torch="2.11.0.dev20260108+rocm7.1", true_gfx="gfx1100")
+    assert (found.cause, "nightly" in str(found.remedy)) == ("runtime-library-missing", True)
+
+
+def test_another_device_than_the_stated_card_is_no_good_end() -> None:
+    log = "Device name: AMD Radeon RX 6600\namdgpu.ids: No such file or directory"
+    assert answer(log, gpu="Radeon RX 7900 XTX").answer == "nothing"
+    assert answer(log, gpu="Radeon RX 6600").cause == "benign-warning"
+
+
+def test_advice_is_never_for_callers_of_miopen() -> None:
+    found = answer("MIOpen Error: No invoker was registered for convolution forward. Was find executed?")
+    assert (found.answer, found.layer) == ("located", "miopen-find")
+    assert "miopenFind" not in "\n".join(printed(found))
+
+
+# ---- format -----------------------------------------------------------------------------------------------
+
+YES = sorted((Path(__file__).parent / "logs").glob("*/yes-*.txt"))
+LINUX_ONLY = re.compile(
+    r"\b(?:sudo|apt|export|unset|rocminfo|ls -l|uname|dmesg|source|bash|rocmprobe (?:run|exec))\b"
+)
+
+
+@every_row("path", YES)
+def test_a_known_answer_has_at_most_twelve_lines(path: Path) -> None:
+    for chip in ({}, {"true_gfx": "gfx1010"}, {"true_gfx": "gfx1100"}):
+        lines = printed(answer(path.read_text("utf-8"), **chip))
+        assert len(lines) <= 12, "\n".join(lines)
+
+
+def can_locate(row: Signature) -> bool:
+    proves = (each for each in row.causes if not (each.requires or each.excludes))
+    return row.fatal and not any(each.cause not in SYMPTOMS for each in proves)
+
+
+@every_row("row", [row for row in signatures() if can_locate(row)])
+def test_a_located_answer_has_at_most_eight_lines(row: Signature) -> None:
+    hit = Hit(row, (Line(1, "x" * 300),))
+    for system in ("windows", "linux"):
+        found = Diagnosis("", row.layer, hit, (), {"torch": "", "amd": "", system: ""}, (hit,))
+        lines = printed(located(found, Failure(), Facts()))
+        assert len(lines) <= 8, "\n".join(lines)
+
+
+@every_row("cause", causes())
+def test_on_windows_no_command_is_a_linux_command(cause: Cause) -> None:
+    step = step_for(cause.name, {"windows", "torch", "miopen", "amd"}, Place(("gfx1100",), system="windows"))
+    assert not LINUX_ONLY.search("\n".join(step.commands)), step
