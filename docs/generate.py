@@ -14,13 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.cli.base import COMMANDS, command
 from rocmprobe.cli.help import grouped_options
+from rocmprobe.engine.journal import AnyRecord
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Cause, Remedy, causes, layers
 from rocmprobe.knowledge.compatibility import Answer, relations
@@ -30,7 +32,8 @@ from rocmprobe.knowledge.solvers import solvers
 from rocmprobe.knowledge.stacks import has_code, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.options import WrittenOptions
-from rocmprobe.model.results import SCHEMA_VERSION, Results, WrittenProblem
+from rocmprobe.model.results import RUNGS, SCHEMA_VERSION, Results, WrittenProblem
+from rocmprobe.model.states import STATES
 from rocmprobe.report.terminal import settings_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 
@@ -114,6 +117,19 @@ def markdown_table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list
     """Return the lines of a table. Its cells are Markdown already."""
     lines = [header, ["---"] * len(header), *body]
     return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _checks() -> Iterator[str]:
+    rows = sorted(CHECKS.values(), key=lambda check: RUNGS.index(check.rung))
+    yield from markdown_table(
+        ("check", "rung", "question"), ((f"`{row.name}`", row.rung, _cell(row.question)) for row in rows)
+    )
+
+
+def _states() -> Iterator[str]:
+    yield from markdown_table(
+        ("", "state", "meaning"), ((row.symbol, row.name, row.meaning) for row in STATES.values())
+    )
 
 
 def _solvers() -> Iterator[str]:
@@ -323,6 +339,68 @@ def _source(pair: Mapping[str, Any], answer: Answer) -> str:
     return "by whoever built it" if answer.certain and "built" in pair else answer.source
 
 
+def _keys() -> Iterator[str]:
+    """Yield a section for each class of ``results.json``, with the table of its keys."""
+    classes = json.loads(results_schema())["$defs"]
+    pending, seen = ["Results"], {"Results"}
+    while pending:
+        name = pending.pop(0)
+        description, keys = classes[name]["description"], classes[name]["properties"]
+        bullets = re.findall(r"^- (``.+?``): (.*(?:\n(?!-|\n).*)*)", description, re.MULTILINE)
+        meanings = {key: text for names, text in bullets for key in re.findall(r"\w+", names)}
+        plain = re.sub(r"^- ``(.|\n(?!\n))*", "", description, flags=re.MULTILINE)
+        if seen != {"Results"}:
+            yield from (f"### {name}", "")
+        yield from (_json_words(plain.strip()), "")
+        yield from markdown_table(
+            ("key", "type", "meaning"),
+            (
+                (f"`{key}`", _type(kind), _json_words(" ".join(meanings.get(key, "").split())))
+                for key, kind in keys.items()
+            ),
+        )
+        yield ""
+        for each in re.findall(r"#/\$defs/(\w+)", json.dumps(keys)):
+            if each not in seen:
+                seen.add(each)
+                pending.append(each)
+
+
+def _type(kind: Mapping[str, Any]) -> str:
+    """Return the type of a key in words. A class is a link to its section."""
+    if "$ref" in kind:
+        name = kind["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in kind:
+        return " or ".join(_type(each) for each in kind["anyOf"])
+    if "enum" in kind:
+        return ", ".join(f"`{each}`" if each != "" else "empty" for each in kind["enum"])
+    within = kind.get("items") or kind.get("additionalProperties")
+    word = {"array": "list", "boolean": "true or false", None: "any"}.get(kind.get("type"), kind.get("type"))
+    return f"{word} of {_type(within)}" if isinstance(within, dict) and within else str(word)
+
+
+def _json_words(docstring: str) -> str:
+    """Return a docstring as Markdown, with the constants of JSON in place of those of Python."""
+    constants = {"None": "null", "True": "true", "False": "false"}
+    words = re.sub(r"\b(None|True|False)\b", lambda each: constants[each[0]], docstring.replace("``", "`"))
+    return _cell(words)
+
+
+def _records() -> Iterator[str]:
+    yield from markdown_table(
+        ("record", "contents", "keys"),
+        (
+            (
+                f"`{msgspec.inspect.type_info(each).tag}`",
+                _json_words(" ".join((each.__doc__ or "").split())),
+                ", ".join(f"`{key}`" for key in each.__struct_fields__),
+            )
+            for each in get_args(AnyRecord)
+        ),
+    )
+
+
 def _linked_sources(text: str) -> str:
     return re.sub(r"(https://[^\s;,()]+)", r"<\1>", text)
 
@@ -417,6 +495,10 @@ def _text(text: str) -> str:
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "settings": _settings,
     "cures": _cures,
+    "checks": _checks,
+    "states": _states,
+    "keys": _keys,
+    "records": _records,
     "solvers": _solvers,
     "variables": _variables,
     "machines": _machines,

@@ -14,8 +14,7 @@ SAME_TIME = 1.1
 _ERROR_OF_MEDIAN = 1.253 / 2.563
 #: By chance, two medians differ by more than this many standard errors in only 1 of 20 cases.
 ERRORS = 2.0
-#: Assumed number of measurements for each median if a file does not contain this number
-#: (docs/what-is-measured.md).
+#: Assumed number of measurements for each median if a file does not contain this number.
 FEWEST_REPEATS = 5
 #: Shortest and longest plausible time in seconds. A file can contain any number, and ratios of other times
 #: can exceed the range of a float.

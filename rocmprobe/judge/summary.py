@@ -18,7 +18,7 @@ from rocmprobe.model.results import Costs, Finding, OtherHelp, Recommendation, R
 from rocmprobe.model.states import State
 from rocmprobe.text.plain_text import one_line
 
-#: Statement in reports about the machines on which rocmprobe was tested (docs/how-it-was-tested.md).
+#: Statement in reports about the machines on which rocmprobe was tested (docs/how-it-decides.md#limits).
 TRIED_ON = (
     "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
 )

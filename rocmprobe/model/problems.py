@@ -5,7 +5,7 @@ Example of a problem's text form, which reports print and ``--problem`` accepts:
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
 The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Other options
-(docs/what-is-measured.md) follow only if they differ from the default.
+(docs/how-it-decides.md) follow only if they differ from the default.
 """
 
 from __future__ import annotations

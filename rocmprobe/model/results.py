@@ -270,8 +270,14 @@ class Attempt:
 class Outcome:
     """Result of one case under one setting.
 
-    - ``rung``: group of checks to which ``check`` belongs (see ``RUNGS``)
-    - ``timings``: in seconds
+    - ``id``: device/setting/check/problem or dtype/direction, the same in each run. If it ends with "/x100",
+      one process repeats the case up to 100 times.
+    - ``rung``: group of checks to which ``check`` belongs
+    - ``phase``: phase in which the case failed, e.g. "first-call"
+    - ``activity``: what a hung process did ("gpu-busy", "idle", "busy", "compiling" or "compiler-child")
+    - ``failure``: what was seen if the case failed or did not run
+    - ``evidence``: lines that explain the state, the most useful first
+    - ``timings``: seconds, mostly medians. "_p10" and "_p90" are percentiles.
     - ``memory``: in bytes
     - ``numerics``: measured errors and their limits
     - ``ending``: how a crashed or hung child ended. ``status`` is as in ``Trial.exit``, ``phase`` is the last
@@ -443,8 +449,10 @@ class Costs:
 class Recommendation:
     """Recommendation of a run.
 
-    - ``cost``, ``costs``: cost of the recommended setting in words, and time and memory of each correct
-      setting, or None if there is nothing to compare
+    - ``cost``: cost of the recommended setting in words
+    - ``costs``: time and memory of each correct setting, or None if there is nothing to compare
+    - ``not_covered``: what was not tested
+    - ``advice``: help outside the configuration, e.g. another build of PyTorch
     - ``per``: "dtype/purpose" -> verdict and setting
     - ``verify``: command that exits with 0 if the recommendation is correct
     - ``limits``: what fails under the recommended setting
@@ -473,6 +481,10 @@ class Recommendation:
 class Results:
     """A run: the content of ``results.json``.
 
+    - ``rocmprobe``: version of rocmprobe, with the commit unless it is a release
+    - ``started``, ``finished``: UTC
+    - ``partial``: True if the run did not finish
+    - ``simulated``: name of the simulated machine
     - ``redacted``: number of placeholders from redaction, by kind
     - ``changes``: differences from the baseline, or None without a baseline
     - ``telemetry``: readings of each device whose sensors were watched

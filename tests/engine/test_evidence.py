@@ -108,6 +108,6 @@ def test_the_cgroup_s_counter_is_believed_before_the_machine_s() -> None:
 
 
 def test_the_document_names_every_failure() -> None:
-    row = re.search(r"^\| `failure` \|.*$", (CHECKOUT / "docs/results.md").read_text("utf-8"), re.MULTILINE)
-    assert row
-    assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", row[0]))
+    page = (CHECKOUT / "docs/results.md").read_text("utf-8")
+    section = page.partition("## Failures")[2].partition("\n## ")[0]
+    assert set(FAILURES) <= set(re.findall(r"`([^`]+)`", section))
