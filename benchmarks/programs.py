@@ -41,7 +41,7 @@ _OWN_LINES = re.compile(
     re.DOTALL,
 )
 #: Seconds after which a program hangs.
-_HUNG = 30.0
+_HUNG = 120.0
 #: Counts the signals that arrive within 0.3 s of the first one.
 COUNTS = """
 import os, signal, sys, time

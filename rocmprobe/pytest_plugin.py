@@ -113,6 +113,9 @@ def pytest_configure(config: pytest.Config) -> None:
     install_handlers()
     if option.rocmprobe_run is None:
         try:
+            from rocmprobe.process.limits import check_limits  # Windows has no limits.
+
+            check_limits()
             remove_leftovers()
             option.rocmprobe_run = run.begin(
                 _options(config), option.rocmprobe_out, former=option.rocmprobe_baseline

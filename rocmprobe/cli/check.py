@@ -54,6 +54,9 @@ def check_command(
     if missing:
         raise BadInput(missing)
     from rocmprobe.engine.watchdog import Send, Watchdog
+    from rocmprobe.process.limits import check_limits
+
+    check_limits()
 
     def work(send: Send) -> None:
         # The watchdog's process must not wait for these imports.

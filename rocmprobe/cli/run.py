@@ -179,6 +179,7 @@ def run_command(
     from rocmprobe.engine.journal import RunJournal
     from rocmprobe.knowledge.layers import chosen_setting
     from rocmprobe.process.leftovers import remove_leftovers
+    from rocmprobe.process.limits import check_limits
     from rocmprobe.text.console import Console
 
     if os.environ.get("ROCMPROBE_EXEC"):
@@ -194,6 +195,7 @@ def run_command(
     if verbose and quiet:
         raise BadInput("-v and -q contradict each other; leave one out")
     display = Display(Console(), verbose, quiet, opens)
+    check_limits()
     found = remove_leftovers()
     if found and not quiet:
         from rocmprobe.cli.progress import RunConsole
@@ -367,6 +369,9 @@ class _Written:
         if report.failed:
             self.unusable = report.longreprtext
 
+    def pytest_exception_interact(self, call: Any) -> None:
+        self.exhausted = self.exhausted or exhausted(call.excinfo.value)
+
     def pytest_internalerror(self, excinfo: Any) -> Optional[bool]:
         self.exhausted = exhausted(excinfo.value)
         return True if self.exhausted else None
@@ -420,9 +425,9 @@ def _pytest(
         code = pytest.main([*arguments, *extra, suites], plugins=[written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.summary
-    if written.unusable:
+    if written.unusable and not written.exhausted:
         raise BadInput(_fault_of_suite(extra, written.unusable))
-    if code == pytest.ExitCode.INTERRUPTED:
+    if code == pytest.ExitCode.INTERRUPTED and not written.unusable:
         return INTERRUPTED, written.summary
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("no check is selected; widen --only, --skip or --settings (see `rocmprobe list`)")

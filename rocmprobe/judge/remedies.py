@@ -11,7 +11,9 @@ from rocmprobe.knowledge.causes import NO_CODE, cause
 from rocmprobe.model.results import Finding, Results
 
 #: Programs whose commands in an advice are remedies.
-_COMMAND = re.compile(r"`((?:sudo |env |export |unset |pip |rocmprobe |wsl |rm |mv |python )[^`]+)`")
+_COMMAND = re.compile(
+    r"`((?:sudo |env |export |unset |ulimit |docker |pip |rocmprobe |wsl |rm |mv |python )[^`]+)`"
+)
 _LINK = re.compile(r"https://[^\s)`]+[^\s)`.,;:]")
 
 

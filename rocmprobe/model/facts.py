@@ -79,7 +79,8 @@ TextFact = Literal[
 ]  # fmt: skip
 NumberFact = Literal[
     "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
-    "memory.available_bytes", "memory.bytes", "memory.limit_bytes", "memory.swap_bytes",
+    "limits.address_space_bytes", "limits.files", "limits.processes", "memory.available_bytes",
+    "memory.bytes", "memory.limit_bytes", "memory.swap_bytes",
 ]  # fmt: skip
 FlagFact = Literal["deep.available", "wsl.dxcore", "wsl.dxg"]
 NamesFact = Literal[

@@ -339,6 +339,12 @@ class Outcome:
         return self.meaning.blocks
 
     @property
+    def in_import(self) -> bool:
+        """True if the process failed while it imported torch, so that the check did not begin."""
+        ended = self.state in ("crash", "hang") and self.phase == "start" and self.rung != "direct"
+        return ended or self.failure == "torch-unusable"
+
+    @property
     def repeats(self) -> int:
         """Number of repetitions that were planned: 20 if the id ends with "/x20", else 1."""
         last = self.id.rpartition("/")[2]

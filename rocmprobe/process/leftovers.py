@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rocmprobe.model.results import BadInput
 from rocmprobe.process.processes import pid_namespace, started
 
 _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
@@ -21,16 +20,9 @@ def own_folder() -> Path:
 
 
 def remove_leftovers() -> int:
-    """Remove the temporary folders of this user's dead processes. Return the number of removed folders.
-
-    Raise BadInput if there is no writable folder for temporary files.
-    """
-    try:
-        base = Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        raise BadInput(f"{error.strerror}; free space there, or set TMPDIR to another folder") from error
+    """Remove the temporary folders of this user's dead processes. Return the number of removed folders."""
     removed = 0
-    for path in base.glob("rocmprobe-*"):
+    for path in Path(tempfile.gettempdir()).glob("rocmprobe-*"):
         match = _NAME.fullmatch(path.name)
         if not match:
             continue

@@ -10,10 +10,11 @@ from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.failures import counts, counts_sentence, worst
 from rocmprobe.model.cards import poses
 from rocmprobe.model.results import RUNGS, Outcome, Results
-from rocmprobe.model.states import State
+from rocmprobe.model.states import STATES, State
 from rocmprobe.report import matrix
 from rocmprobe.report.anchors import anchors
 
+_IMPORT = "Import of torch"
 RUNG_WORDS = {
     "copy": "Copy",
     "elementwise": "Elementwise",
@@ -79,12 +80,26 @@ def device(results: Results, name: str, with_tables: bool = True) -> DeviceSecti
 
 
 def ladder(results: Results, outcomes: Sequence[Outcome]) -> Ladder:
-    rungs = tuple(rung(results, outcomes, step) for step in RUNGS)
+    by_default = [outcome for outcome in outcomes if outcome.setting == "default"]
+    begun = [outcome for outcome in by_default if not outcome.in_import]
+    rungs = (
+        _import(results, by_default),
+        *(rung(results, begun, step) for step in RUNGS),
+    )
     return Ladder(rungs, ladder_caption(rungs))
 
 
+def _import(results: Results, outcomes: Sequence[Outcome]) -> Rung:
+    """Return the rung below all checks: the import of torch."""
+    failed = [outcome for outcome in outcomes if outcome.in_import]
+    if failed:
+        return Rung(_IMPORT, failed[0].meaning, "", anchors(results)[id(failed[0])])
+    ran = any(outcome.learned and outcome.rung != "direct" for outcome in outcomes)
+    return Rung(_IMPORT, STATES["pass"] if ran else None, "" if ran else "not run", "")
+
+
 def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
-    mine = [outcome for outcome in outcomes if outcome.rung == name and outcome.setting == "default"]
+    mine = [outcome for outcome in outcomes if outcome.rung == name]
     if name == "conv":
         mine = [outcome for outcome in mine if outcome.check in CONVOLUTIONS] or mine
     if not mine:

@@ -13,6 +13,7 @@ from rocmprobe.text.tables import toml
 
 #: Size limit of a file in bytes. Results with 6,000 outcomes have 7 million bytes.
 LARGEST = 256 * 2**20
+_PIECE = 1 << 20
 #: Size limit of a line in bytes. A record of a journal contains a log of at most 64 KiB.
 LONGEST_LINE = 16 * 2**20
 #: Largest nesting depth. Results need ten levels. Much deeper data would overflow the stack of recursive
@@ -50,10 +51,13 @@ def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LA
 
     Raise BadInput if there are more than ``most`` bytes, and OSError if reading fails.
     """
-    content = begun + stream.read(most + 1 - len(begun))
+    # Read in pieces, because a buffer is as large as the number of bytes to read.
+    content = bytearray(begun)
+    while len(content) <= most and (piece := stream.read(_PIECE)):
+        content += piece
     if len(content) > most:
         raise BadInput(f"{name}: larger than {most:,} bytes; {mend}")
-    return content
+    return bytes(content)
 
 
 def json_of(content: bytes, name: str, mend: str) -> Any:

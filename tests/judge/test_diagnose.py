@@ -22,8 +22,10 @@ from synthetic import (
 from rocmprobe.judge.blame import blamed, signature
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.diagnose import act_on
+from rocmprobe.judge.judgement import judge
 from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.model.results import Fact, Gpu, Machine, Trial
+from rocmprobe.report import ladder
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 LIBRARIES = ("miopen", "cudnn", "onednn")
@@ -479,6 +481,47 @@ def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
     (found,) = (each for each in diagnose(results) if each.severity == "error")
     assert (found.title, found.cause) == ("torch cannot be imported", "library-path")
     assert import_error in found.evidence[0]
+
+
+@every_row(
+    ("ended", "facts", "title", "remedy"),
+    [
+        ({"state": "crash", "failure": "SIGSEGV"}, {}, "The import of torch ends with SIGSEGV",
+         "rocmprobe install"),
+        ({"state": "hang", "failure": "timeout"}, {}, "The import of torch hangs", "rocmprobe install"),
+        ({"state": "crash", "failure": "oom-kill"}, {"memory.limit_bytes": 1 << 28},
+         "torch cannot be imported: the control group allows 256 MiB of memory", "docker run --memory 16g"),
+        ({"state": "error", "failure": "torch-unusable",
+          "evidence": ("import torch: ImportError: libtorch.so: failed to map segment from shared object",)},
+         {"limits.address_space_bytes": 1 << 28},
+         "torch cannot be imported: `ulimit -v` allows 256 MiB of address space", "ulimit -v unlimited"),
+        ({"state": "crash", "failure": "SIGABRT",
+          "evidence": ("libgomp: Thread creation failed: Resource temporarily unavailable",)},
+         {"limits.processes": 9},
+         "torch cannot be imported: `ulimit -u` allows 9 processes and threads", "ulimit -u 4096"),
+    ],
+)  # fmt: skip
+def test_an_import_that_fails_is_named_with_the_limit_that_it_reached(ended, facts, title, remedy):
+    ending = {"status": "SIGSEGV"}
+    machine = card("gfx1010", "gfx1010")
+    known = {name: Fact(value, "test") for name, value in facts.items()}
+    machine = dataclasses.replace(machine, facts={**machine.facts, **known})
+    results = run({"*": {"evidence": (), "phase": "start", "ending": ending, **ended}}, machine=machine)
+    judged = judge(results)
+    (error,) = (each for each in judged.findings if each.severity == "error")
+    assert (error.title, error.remedy) == (title, remedy)
+    assert (judged.recommendation.verdict, judged.recommendation.sentence) == (
+        "not-judged", f"{title}. Nothing was tested.",
+    )  # fmt: skip
+    rungs = ladder.device(judged, "cuda:0").ladder
+    assert rungs.caption == "Setting “default”: Import of torch is the first layer that fails."
+    assert {rung.detail for rung in rungs.rungs[1:]} == {"not run"}
+
+
+def test_an_import_that_crashes_under_one_setting_is_no_failed_copy():
+    crash = {"state": "crash", "failure": "SIGSEGV", "phase": "start", "ending": {"status": "SIGSEGV"}}
+    found = finding(run({"default/*": crash}), "rung-copy")
+    assert found.title == "With the default settings, torch cannot be imported"
 
 
 CRASHED_IN_HIP = {

@@ -20,6 +20,11 @@ _CMDLINE = "/proc/cmdline"
 _CGROUP = "/proc/self/cgroup"
 _CGROUPS = "/sys/fs/cgroup"
 _AMDGPU = "/sys/module/amdgpu"
+#: The option of ``ulimit`` and the name in the module ``resource``, keyed by the name of the fact.
+_ULIMITS = {
+    "address_space_bytes": ("v", "RLIMIT_AS"), "files": ("n", "RLIMIT_NOFILE"),
+    "processes": ("u", "RLIMIT_NPROC"),
+}  # fmt: skip
 #: Smallest number that means "no limit" in control groups version 1.
 _UNLIMITED = 1 << 62
 _PARAMETER = re.compile(
@@ -127,11 +132,12 @@ def _amdgpu_origin(tree: Tree) -> Fact:
 
 
 def read_limits(tree: Tree) -> dict[str, Fact]:
-    """Return the CPU and memory limits of this process.
+    """Return the limits of this process.
 
     - ``cpu.allowed``: number of CPU threads on which the process can run
     - ``cpu.quota``: number of CPU threads that the control group allows, possibly a fraction
     - ``memory.limit_bytes``: memory limit of the control group
+    - ``limits.address_space_bytes``, ``limits.files``, ``limits.processes``: limits of ``ulimit``
 
     If there is no limit, the fact has no value.
     """
@@ -158,7 +164,18 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
         "cpu.allowed": allowed,
         "memory.limit_bytes": Fact(*min(memory)) if memory else nothing,
         "cpu.quota": Fact(*min(quota)) if quota else nothing,
+        **{f"limits.{name}": _ulimit(tree, option, limit) for name, (option, limit) in _ULIMITS.items()},
     }
+
+
+def _ulimit(tree: Tree, option: str, name: str) -> Fact:
+    if not tree.own:
+        return Fact(None, NOT_LOOKED_UP)
+    # Imported late, because Windows has no such module.
+    import resource
+
+    limit, _ = resource.getrlimit(getattr(resource, name))
+    return Fact(None if limit == resource.RLIM_INFINITY else limit, f"ulimit -{option}")
 
 
 def _folders(tree: Tree) -> list[str]:

@@ -28,6 +28,8 @@ def ladder(run: Evidence) -> Iterator[Finding]:
     if float32:
         rung, outcomes = float32
         title = f"The {rung} test fails, so the fault is below convolution and below {run.library}"
+        if all(outcome.in_import for outcome in outcomes):
+            title = "With the default settings, torch cannot be imported"
         advice = f"Fix this first: {_CARRIES[rung]}."
         found = failure(run, f"rung-{rung}", "error", title, outcomes, advice, rung_layer(run, rung))
         yield replace(found, evidence=(*found.evidence, *excluded(run, outcomes)))

@@ -11,6 +11,7 @@ from typing import Any, Optional
 from rocmprobe.judge.assessment import Assessment, devices_of, quoted
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.changing_sizes import quickest
+from rocmprobe.judge.findings.torch_unusable import failed_imports
 from rocmprobe.judge.recommendation.advice import advice, other_build
 from rocmprobe.judge.recommendation.blocks import verify_command
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
@@ -202,7 +203,9 @@ def _of_setting(setting: Setting) -> dict[str, Any]:
 
 
 def _without_a_right_setting(run: Evidence, dtype: str) -> str:
-    return "none" if has_convolution_outcome(run) and not untested_settings(run, dtype) else "not-judged"
+    if failed_imports(run) or not has_convolution_outcome(run) or untested_settings(run, dtype):
+        return "not-judged"
+    return "none"
 
 
 def _alternative(

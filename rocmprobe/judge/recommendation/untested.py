@@ -9,6 +9,7 @@ from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.failures import counts, counts_sentence
 from rocmprobe.judge.findings import direct
+from rocmprobe.judge.findings.torch_unusable import failed_imports, import_title
 from rocmprobe.judge.recommendation.coverage import counted
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import (
@@ -112,6 +113,8 @@ def _optional(setting: Setting) -> bool:
 
 def not_judged(run: Evidence, untested: tuple[Setting, ...]) -> str:
     """Return a text about what passed, what failed and what was not tested, for a run without a verdict."""
+    if broken := failed_imports(run):
+        return f"{import_title(run, broken)}. Nothing was tested."
     if has_convolution_outcome(run):
         return f"{lowest_failure_sentence(run)}{_left_out(run, untested)}"
     ran = [each for each in run.on_device if each.learned]
