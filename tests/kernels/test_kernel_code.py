@@ -80,3 +80,15 @@ def test_nothing_is_used_that_the_chip_lacks_or_fails_at(module: tuple[str, Code
     if target.startswith("gfx1010"):
         assert not [name for name in used if name.startswith("v_dot")]
     assert not [name for name in used if "atomic" in name or name.startswith(("scratch_", "buffer_"))]
+
+
+def test_a_chip_with_dot_products_adds_two_products_at_once_in_float16(tmp_path: Path) -> None:
+    try:
+        code = compiled(HIPRTC, "gfx1012:xnack-", "float16", tmp_path)
+    except NoCode as why:
+        pytest.skip(str(why))
+    for name, depth in TILE_KERNELS:
+        assert not code.kernels[name].refusal
+        used = [text.split()[0] for _, text in code.lines[name]]
+        # The loop over a step of a sum, and the last step behind it.
+        assert sum(each.startswith("v_dot2") for each in used) >= 2 * 64 * min(depth // 2, 4), name

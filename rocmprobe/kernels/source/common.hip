@@ -91,6 +91,34 @@ DEVICE Storage stored(float value) {
 
 #endif
 
+// Terms of a sum that lie in one word of LDS, and what adds their products to the sum: two in float16, where the chip
+// has an instruction that adds two products in float. Elsewhere the terms are in float.
+#if defined(STORAGE_FLOAT16) && \
+    (defined(ON_CPU) || defined(__gfx1011__) || defined(__gfx1012__) || defined(__gfx1030__))
+#define TERMS 2
+typedef _Float16 __attribute__((may_alias)) Term;
+#if defined(ON_CPU)
+typedef _Float16 Pair __attribute__((vector_size(4)));
+#define ADD_PAIR(a, b, c) ((float)(a)[0] * (float)(b)[0] + (float)(a)[1] * (float)(b)[1] + (c))
+#else
+typedef _Float16 Pair __attribute__((ext_vector_type(2)));
+#define ADD_PAIR(a, b, c) __builtin_amdgcn_fdot2(a, b, c, false)
+#endif
+DEVICE float products_added(float a, float b, float sum) {
+    return ADD_PAIR(__builtin_bit_cast(Pair, a), __builtin_bit_cast(Pair, b), sum);
+}
+DEVICE Term term_of(Storage value) { return value; }
+#else
+#define TERMS 1
+typedef float Term;
+DEVICE float products_added(float a, float b, float sum) { return MULTIPLY_ADD(a, b, sum); }
+DEVICE Term term_of(Storage value) { return widened(value); }
+#endif
+// The place of term k of a line, in words of which `stride` lie between two k.
+DEVICE Term* term_place(void* words, int k, int line, int stride) {
+    return (Term*)words + (k / TERMS * stride + line) * TERMS + k % TERMS;
+}
+
 // A divisor of numbers below 2^31; the host computes multiplier and shift.
 struct Divisor { unsigned value, multiplier; int shift; };
 DEVICE unsigned divided(unsigned number, const Divisor& by) {

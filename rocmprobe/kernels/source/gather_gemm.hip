@@ -47,13 +47,13 @@ KERNEL(gather_pack, 64, GatherPackArguments) {
     const int row = BLOCK_X * 64 + THREAD;
     if (row >= a.rows_padded) return;
     const Storage* weight = (const Storage*)a.weight + phase.weight + group * a.group_step + row * a.row_step;
-    float* packed = (float*)((char*)a.workspace + phase.packed) +
-                    ((long long)group * phase.depth_padded + first) * a.rows_padded + row;
+    Term* packed = (Term*)((char*)a.workspace + phase.packed) +
+                   ((long long)group * phase.depth_padded + first) * a.rows_padded;
     const int count = phase.depth_padded - first < 32 ? phase.depth_padded - first : 32;
     const int inside = row < a.rows ? phase.depth - first : 0;
     UNROLL(4)
     for (int i = 0; i < count; i++) {
-        packed[(unsigned)(i * a.rows_padded)] = i < inside ? widened(weight[steps[i]]) : 0.0f;
+        *term_place(packed, i, row, a.rows_padded) = i < inside ? term_of(weight[steps[i]]) : (Term)0.0f;
     }
 }
 
@@ -127,7 +127,7 @@ DEVICE void put(Float4& target, const float (&values)[4]) {
 template <int ROWS, int COLUMNS, int DEPTH, int A_STRIDE, int B_STRIDE>
 DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8][8]) {
     UNROLL(4)
-    for (int k = 0; k < DEPTH; k++) {
+    for (int k = 0; k < DEPTH / TERMS; k++) {
         const Float4 a0 = a_tile[k * A_STRIDE], a1 = a_tile[k * A_STRIDE + ROWS / 8];
         const Float4 b0 = b_tile[k * B_STRIDE], b1 = b_tile[k * B_STRIDE + COLUMNS / 8];
         const float a[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
@@ -135,23 +135,25 @@ DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8
         UNROLL_WHOLLY
         for (int i = 0; i < 8; i++) {
             UNROLL_WHOLLY
-            for (int j = 0; j < 8; j++) sums[i][j] = MULTIPLY_ADD(a[i], b[j], sums[i][j]);
+            for (int j = 0; j < 8; j++) sums[i][j] = products_added(a[i], b[j], sums[i][j]);
         }
     }
 }
 
 template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE, bool QUADS>
 DEVICE void gather_gemm(const GatherArguments& a) {
-    constexpr int A_LOADS = ROWS * DEPTH / 4 / THREADS;          // of four rows
-    constexpr int A_STEP = THREADS / (ROWS / 4);                 // k between the loads of a thread
+    constexpr int A_WORDS = ROWS * DEPTH / TERMS / 4;            // of four rows
+    constexpr int A_LOADS = (A_WORDS + THREADS - 1) / THREADS;
+    constexpr int A_STEP = THREADS / (ROWS / 4);                 // words between the loads of a thread
+    const bool loads_rows = A_WORDS >= THREADS || THREAD < A_WORDS;
     // Columns whose k a thread reads: neighbouring threads have neighbouring columns, or quads of the same one.
     constexpr int LINE = QUADS ? THREADS / (DEPTH / 4) : COLUMNS > THREADS ? THREADS : COLUMNS;
     constexpr int OWN = COLUMNS / LINE;
     constexpr int B_STEP = THREADS / LINE;
     constexpr int B_LOADS = QUADS ? 4 : DEPTH / B_STEP;
     constexpr int B_STRIDE = QUADS ? COLUMNS + 4 : COLUMNS;  // so that what a wave writes lies in different banks
-    SHARED Float4 a_tile[2][DEPTH][ROWS / 4];
-    SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
+    SHARED Float4 a_tile[2][DEPTH / TERMS][ROWS / 4];
+    SHARED Float4 b_tile[2][DEPTH / TERMS][B_STRIDE / 4];
 
     unsigned rest = BLOCK_Z;
     const int split = take_remainder(rest, a.splits);
@@ -164,7 +166,7 @@ DEVICE void gather_gemm(const GatherArguments& a) {
                                                                          : phase.depth_padded;
     const char* read = (const char*)a.read + (long long)group * a.read_group;
     const char* packed = (const char*)a.workspace + phase.packed +
-                         ((long long)group * phase.depth_padded + k_first) * a.rows_padded * 4;
+                         ((long long)group * phase.depth_padded + k_first) * a.rows_padded * (4 / TERMS);
     CONSTANT(Tap) table = (CONSTANT(Tap))((const char*)a.workspace + phase.table);
 
     const unsigned a_offset = (THREAD / (ROWS / 4) * a.rows_padded + row_0 + THREAD % (ROWS / 4) * 4) * 4;
@@ -185,7 +187,8 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     const unsigned a_step = A_STEP * a.rows_padded * 4;
     auto load = [&](int k_0) __attribute__((always_inline)) {
         UNROLL_WHOLLY
-        for (int i = 0; i < A_LOADS; i++) take(a_next[i], packed + (a_offset + i * a_step));
+        for (int i = 0; i < A_LOADS; i++)
+            if (loads_rows) take(a_next[i], packed + (a_offset + i * a_step));
         if constexpr (QUADS) {
             UNROLL_WHOLLY
             for (int p = 0; p < OWN; p++) {
@@ -212,19 +215,19 @@ DEVICE void gather_gemm(const GatherArguments& a) {
                 }
             }
         }
-        packed += DEPTH * a.rows_padded * 4;
+        packed += DEPTH * a.rows_padded * (4 / TERMS);
     };
     // After the sums of the block before: until then nobody waits for what was loaded.
     auto keep = [&](int buffer) __attribute__((always_inline)) {
         UNROLL_WHOLLY
         for (int i = 0; i < A_LOADS; i++)
-            put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
+            if (loads_rows) put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
-            float* line = (float*)b_tile[buffer][b_first + (QUADS ? i : i * B_STEP)];
             UNROLL_WHOLLY
             for (int p = 0; p < OWN; p++)
-                line[b_column + p * LINE] = b_inside[QUADS ? 0 : i][p] ? widened(b_next[i][p]) : 0.0f;
+                *term_place(b_tile[buffer], b_first + (QUADS ? i : i * B_STEP), b_column + p * LINE, B_STRIDE) =
+                    b_inside[QUADS ? 0 : i][p] ? term_of(b_next[i][p]) : (Term)0.0f;
         }
     };
 

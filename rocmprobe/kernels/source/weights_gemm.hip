@@ -70,8 +70,8 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     constexpr int A_STEP = THREADS / (DEPTH / 4), B_STEP = THREADS / DEPTH;  // lines between the loads of a thread
     constexpr int A_LOADS = ROWS / A_STEP, B_LOADS = COLUMNS / B_STEP;
     constexpr int A_STRIDE = ROWS + 4, B_STRIDE = COLUMNS + 4;  // so that what a wave writes lies in different banks
-    SHARED Float4 a_tile[2][DEPTH][A_STRIDE / 4];
-    SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
+    SHARED Float4 a_tile[2][DEPTH / TERMS][A_STRIDE / 4];
+    SHARED Float4 b_tile[2][DEPTH / TERMS][B_STRIDE / 4];
     constexpr int AHEAD = STAGED_PIXELS / DEPTH;  // steps whose pixels are staged at once
     SHARED Pixel pixel_tile[2][STAGED_PIXELS];
     SHARED Corner corner_tile[2][WIDE ? STAGED_PIXELS : 1];
@@ -194,11 +194,13 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
         for (int k = 0; k < 4; k++) {
             UNROLL_WHOLLY
             for (int i = 0; i < A_LOADS; i++)
-                ((float*)a_tile[buffer][a_quad + k])[a_line + i * A_STEP] = a_inside[k] ? widened(a_next[i][k]) : 0.0f;
+                *term_place(a_tile[buffer], a_quad + k, a_line + i * A_STEP, A_STRIDE) =
+                    a_inside[k] ? term_of(a_next[i][k]) : (Term)0.0f;
         }
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++)
-            ((float*)b_tile[buffer][b_lane])[b_line + i * B_STEP] = b_inside[i] ? widened(b_next[i]) : 0.0f;
+            *term_place(b_tile[buffer], b_lane, b_line + i * B_STEP, B_STRIDE) =
+                b_inside[i] ? term_of(b_next[i]) : (Term)0.0f;
     };
 
     const int row_quad = THREAD / (COLUMNS / 8), column_quad = THREAD % (COLUMNS / 8);
