@@ -30,6 +30,7 @@ from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model import exit_codes
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.log import of_text
+from rocmprobe.text.tables import toml
 
 ROOT = Path(__file__).parents[1]
 _FOLDERS = ("benchmarks", "examples", "reports", "rocmprobe")
@@ -109,6 +110,28 @@ def _unknown(options: dict[str, object]) -> str:
 def test_tests_that_are_named_exist(path: Path) -> None:
     named = re.findall(r"\btests/[\w/]+\.py", path.read_text("utf-8"))
     assert [each for each in named if not (ROOT / each).exists()] == []
+
+
+@of_today
+def test_programs_that_are_called_exist(path: Path) -> None:
+    own = re.compile(r"(benchmarks|docs|examples|reports/examples|suites|tests)/")
+    calls = [line.split() for line in code(path) if re.match(r"(python|pytest) ", line)]
+    named = [word for call in calls for word in call if own.match(word)]
+    assert [each for each in named if not (ROOT / each).exists()] == []
+
+
+@of_today
+def test_blocks_of_code_have_no_syntax_errors(path: Path) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for language, block in blocks:
+        if language == "python":
+            compile(block, str(path), "exec")
+        elif language in ("sh", "bash"):
+            subprocess.run(["bash", "-n", "-c", block], check=True)
+        elif language == "toml":
+            toml(block)
+        elif language == "yaml":
+            yaml.safe_load(block)
 
 
 @of_today
