@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import prod
-from operator import mul
 from typing import Optional
 from zlib import crc32
 
@@ -43,8 +42,24 @@ def convolved(
     All tensors are flat, in contiguous order. The argument for the computed tensor is ignored. ``bias`` has
     one value for each channel of the computed tensor.
     """
-    compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
-    result = compute(plain, image, weight, feature)
+    channels, filters = plain.channels // plain.groups, plain.filters // plain.groups
+    pixels, windows = prod(plain.image), prod(plain.feature)
+    names = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
+    result: list[float] = [0] * prod(shapes(plain)[names[direction]])
+    taps = _taps(plain)
+    for n, k, c in product(range(plain.batch), range(plain.filters), range(channels)):
+        f = (n * plain.filters + k) * windows
+        i = (n * plain.channels + k // filters * channels + c) * pixels
+        for w, pairs in enumerate(taps, (k * channels + c) * len(taps)):
+            if direction == BWD_WEIGHTS:
+                result[w] += sum([feature[f + o] * image[i + p] for o, p in pairs])
+                continue
+            factor = weight[w]
+            for o, p in pairs:
+                if direction == FWD:
+                    result[f + o] += factor * image[i + p]
+                else:
+                    result[i + p] += factor * feature[f + o]
     if bias is not None:
         inner = len(result) // (plain.batch * len(bias))
         added = (value for _ in range(plain.batch) for value in bias for _ in range(inner))
@@ -52,101 +67,27 @@ def convolved(
     return result
 
 
-def _forward(
-    plain: Geometry, image: Sequence[float], weight: Sequence[float], feature: Sequence[float]
-) -> list[float]:
-    result: list[float] = []
-    gather = _gather(plain)
-    for n, (channels, filters) in product(range(plain.batch), _groups(plain)):
-        columns = list(zip(*_rows(plain, image, channels, [n], gather)))
-        for k in filters:
-            factors = _part(weight, plain.depth, k)
-            result += [sum(map(mul, column, factors)) for column in columns]
-    return result
+def _taps(plain: Geometry) -> list[list[tuple[int, int]]]:
+    """Return one list per tap, with (window, pixel) for each window at which the tap reads a pixel.
 
-
-def _backward_data(
-    plain: Geometry, image: Sequence[float], weight: Sequence[float], feature: Sequence[float]
-) -> list[float]:
-    pixels, windows = prod(plain.image), prod(plain.feature)
-    result: list[float] = [0] * (plain.batch * plain.channels * pixels)
-    gather = _gather(plain)
-    for n, (channels, filters) in product(range(plain.batch), _groups(plain)):
-        at_windows = list(zip(*(_part(feature, windows, n * plain.filters + k) for k in filters)))
-        weights = zip(*(_part(weight, plain.depth, k) for k in filters))
-        for (c, places), factors in zip(product(channels, gather), weights):
-            at = (n * plain.channels + c) * pixels
-            for place, gradients in zip(places, at_windows):
-                if place >= 0:
-                    result[at + place] += sum(map(mul, gradients, factors))
-    return result
-
-
-def _backward_weights(
-    plain: Geometry, image: Sequence[float], weight: Sequence[float], feature: Sequence[float]
-) -> list[float]:
-    result: list[float] = []
-    gather, windows = _gather(plain), prod(plain.feature)
-    for channels, filters in _groups(plain):
-        rows = _rows(plain, image, channels, range(plain.batch), gather)
-        for k in filters:
-            parts = (_part(feature, windows, n * plain.filters + k) for n in range(plain.batch))
-            gradients = [value for part in parts for value in part]
-            result += [sum(map(mul, row, gradients)) for row in rows]
-    return result
-
-
-def _groups(plain: Geometry) -> list[tuple[range, range]]:
-    """Return (image channels, filters) of each group."""
-    channels, filters = plain.channels // plain.groups, plain.filters // plain.groups
-    return [
-        (range(group * channels, (group + 1) * channels), range(group * filters, (group + 1) * filters))
-        for group in range(plain.groups)
-    ]
-
-
-def _gather(plain: Geometry) -> list[list[int]]:
-    """Return one list per tap. Its items are the flat image indices that the tap reads, one for each window.
-
-    If the tap reads padding, the index is -1.
+    Windows and pixels are flat indices of one channel.
     """
     found = []
     for tap in product(*map(range, plain.kernel)):
-        places = []
-        for window in product(*map(range, plain.feature)):
+        pairs = []
+        for number, window in enumerate(product(*map(range, plain.feature))):
             flat = 0
             for o, s, p, k, d, size in zip(
                 window, plain.stride, plain.padding, tap, plain.dilation, plain.image
             ):
                 at = o * s - p + k * d
                 if not 0 <= at < size:
-                    flat = -1
                     break
                 flat = flat * size + at
-            places.append(flat)
-        found.append(places)
+            else:
+                pairs.append((number, flat))
+        found.append(pairs)
     return found
-
-
-def _rows(
-    plain: Geometry,
-    image: Sequence[float],
-    channels: Iterable[int],
-    samples: Sequence[int],
-    gather: Sequence[Sequence[int]],
-) -> list[list[float]]:
-    """Return the im2col matrix: one row for each channel and tap, one column for each window."""
-    pixels = prod(plain.image)
-    rows: list[list[float]] = []
-    for c in channels:
-        # The index -1 stands for padding, and reads the zero at the end.
-        padded = [[*_part(image, pixels, n * plain.channels + c), 0] for n in samples]
-        rows += ([each[at] for each in padded for at in places] for places in gather)
-    return rows
-
-
-def _part(values: Sequence[float], size: int, number: int) -> Sequence[float]:
-    return values[number * size : (number + 1) * size]
 
 
 def encode(values: Sequence[float], dtype: str) -> bytes:
