@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Optional
@@ -31,7 +31,7 @@ _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class Solver:
-    """A convolution solver of MIOpen: one row of data/solvers.toml. That file explains the fields."""
+    """A convolution solver of MIOpen. The head of data/solvers.toml explains the fields."""
 
     name: str
     id: int
@@ -62,7 +62,15 @@ class Solver:
 @lru_cache(maxsize=1)
 def solvers() -> tuple[Solver, ...]:
     """Return every solver in data/solvers.toml."""
-    return tuple(from_json(Solver, row) for row in table("solvers")["solver"])
+    return tuple(from_json(Solver, row) for row in _members())
+
+
+def _members() -> Iterator[Mapping[str, object]]:
+    for family in table("solvers")["family"]:
+        common = {key: value for key, value in family.items() if key != "members"}
+        for member in family["members"]:
+            own = [member["off"]] if "off" in member else []
+            yield {**common, **member, "off": [*own, *common["off"]]}
 
 
 def left_out(name: str) -> bool:
