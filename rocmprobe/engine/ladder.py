@@ -205,7 +205,10 @@ class Ladder:
         self._test_named_settings()
         stack = self._own_environment() or (DEFAULT,)
         if stack == (DEFAULT,):
-            stack, whole = self._climbed(RUNGS, "float32", stack)
+            stack, whole = self._climbed(_BELOW_CONVOLUTION, "float32", stack)
+            if whole:
+                stack = self._also_for_half(stack)
+                stack, whole = self._climbed(_FROM_CONVOLUTION, "float32", stack)
             if whole:
                 stack = self._minimal(stack)
         stacks = {"float32": stack}
@@ -218,6 +221,18 @@ class Ladder:
         self._alternatives(stack)
         self._bisect_size()
         return Climbed(stacks, self._base(stack))
+
+    def _also_for_half(self, stack: Stack) -> Stack:
+        """Return ``stack`` with cures of copies, kernels and products in half precision.
+
+        A program with autocast computes in both precisions in one process, so the whole ladder is climbed
+        with these cures. A cure under which float32 fails is left to the stack of its dtype.
+        """
+        for dtype in _HALF:
+            cured, whole = self._climbed(_BELOW_CONVOLUTION, dtype, stack)
+            if whole and not any(self._first_failure(rung, "float32", cured) for rung in _BELOW_CONVOLUTION):
+                stack = cured
+        return stack
 
     def _test_named_settings(self) -> None:
         """Test the rungs below convolution under the settings that the user named, if they change these."""

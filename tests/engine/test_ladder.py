@@ -165,14 +165,32 @@ def test_miopen_is_switched_off_if_no_family_works() -> None:
     assert climb.climbed().stacks["float32"] == ("vendor-off",)
 
 
-def test_a_failure_in_half_precision_changes_nothing_for_float32() -> None:
+def test_a_cure_of_products_in_half_precision_holds_for_the_whole_program() -> None:
     def rule(case: Case, setting: Setting) -> str:
         broken = case.check == "matmul" and case.dtype == "float16"
         return "error" if broken and "TORCH_BLAS_PREFER_HIPBLASLT" not in setting.env else "pass"
 
+    climb = Climb(rule)
+    stacks = climb.climbed().stacks
+    assert set(stacks.values()) == {("no-hipblaslt",)}
+    assert "cuda:0/no-hipblaslt/training-step/float32/x20" in climb.ran
+
+    def rule_against_float32(case: Case, setting: Setting) -> str:
+        if "TORCH_BLAS_PREFER_HIPBLASLT" in setting.env and (case.check, case.dtype) == ("gemm", "float32"):
+            return "wrong"
+        return rule(case, setting)
+
+    stacks = Climb(rule_against_float32).climbed().stacks
+    assert (stacks["float32"], stacks["float16"]) == (("default",), ("no-hipblaslt",))
+
+
+def test_a_failing_convolution_in_half_precision_changes_nothing_for_float32() -> None:
+    def rule(case: Case, setting: Setting) -> str:
+        return "wrong" if in_miopen(case, setting) and case.dtype == "float16" else "pass"
+
     stacks = Climb(rule).climbed().stacks
     assert stacks["float32"] == ("default",)
-    assert stacks["float16"] == ("no-hipblaslt",)
+    assert stacks["float16"] == ("vendor-off",)
 
 
 def test_a_member_that_later_members_replace_is_left_out() -> None:

@@ -11,6 +11,7 @@ from synthetic import (
     FP32,
     KINDS,
     STATUS,
+    TORCH,
     blocked_by_convolution,
     card,
     diagnose,
@@ -24,7 +25,8 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.diagnose import act_on
 from rocmprobe.judge.judgement import judge
 from rocmprobe.knowledge.causes import causes, layers
-from rocmprobe.model.results import Fact, Gpu, Machine, Trial
+from rocmprobe.knowledge.settings import with_cures
+from rocmprobe.model.results import Fact, Gpu, Machine, Results, Trial
 from rocmprobe.report import ladder
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
@@ -559,3 +561,25 @@ def test_a_fault_of_the_installation_comes_with_what_mends_it():
     assert (found.cause, found.layer) == ("jit-compiler-missing", "miopen-compile")
     assert "ln -s" in found.advice
     assert "Until then: Use the recommended configuration" in found.advice
+
+
+def test_a_layer_below_convolution_is_told_with_the_setting_that_cures_it():
+    results = run({"default/gemm/float16": "error"})
+    cure = next(row for row in with_cures("miopen", "default", TORCH) if row.name == "no-interrupt")
+
+    def under_the_cure(state: str) -> Results:
+        again = [
+            dataclasses.replace(
+                each, id=each.id.replace("default", cure.name), setting=cure.name, state=state
+            )
+            for each in results.outcomes
+            if each.id.startswith("cuda:0/default/gemm") and each.state == "error"
+        ]
+        return dataclasses.replace(
+            results, settings=(*results.settings, cure), outcomes=(*results.outcomes, *again)
+        )
+
+    cured = finding(under_the_cure("pass"), "rung-gemm-float16")
+    assert cured.title.endswith("float32 works; with HSA_ENABLE_INTERRUPT=0 it works")
+    assert cured.advice.startswith("Set `HSA_ENABLE_INTERRUPT=0` before Python starts.")
+    assert finding(under_the_cure("wrong"), "rung-gemm-float16").advice == "Stay with float32."

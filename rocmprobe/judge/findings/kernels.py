@@ -7,11 +7,11 @@ from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import FailureText
-from rocmprobe.judge.assessment import case_key, failed, quoted
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
+from rocmprobe.judge.curing import advice_of, change_words, curing_setting
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.knowledge.stacks import new_caches
-from rocmprobe.model.results import Finding, Outcome, Setting
+from rocmprobe.model.results import Finding, Outcome
 from rocmprobe.text.plain_text import joined
 
 #: Cause if torch was built without an attention backend for the chip. A missing backend is not a failure,
@@ -57,7 +57,7 @@ def _finding(
     what = "computes wrong numbers" if all(each.state == "wrong" for each in broken) else "fails"
     right = {each.dtype for each in outcomes} - {each.dtype for each in broken}
     dtypes = f" in {joined(sorted({each.dtype for each in broken}))}" if right else ""
-    curing = _curing(run, broken)
+    curing = curing_setting(run, broken)
     cause, layer = blamed(run, broken, rung_layer(run, about.rung), curing is not None)
     named = signature(run, broken) is not None
     if about.wrong and not named and all(each.state == "wrong" for each in broken):
@@ -66,23 +66,9 @@ def _finding(
     if about.general and named:
         advice = cure(run, cause, broken)
     if curing:
-        variables = " ".join(f"{name}={value}" for name, value in curing.env.items())
-        title += f"; with {variables} it is correct"
-        cost = f"{curing.cost[:1].upper()}{curing.cost[1:]}"
-        advice = (
-            f"Set `{variables}` before Python starts{_with_new_caches(curing)}. This change was tested "
-            f"with the setting {curing.name}. {cost}."
-        )
+        title += f"; {change_words(curing)} it is correct"
+        advice = advice_of(curing)
     return Finding(broken[0].check, "warning", cause, layer, title, quoted(broken), advice)
-
-
-def _with_new_caches(curing: Setting) -> str:
-    """Return a clause with commands that set new cache folders, or "" if none are needed."""
-    # Kernels in the old folders would still have the fault.
-    exports = [
-        f'`export {name}="$HOME/.cache/{curing.name}/{name.lower()}"`' for name in new_caches(curing.env)
-    ]
-    return f", with new folders for compiled kernels ({joined(exports)})" if exports else ""
 
 
 def additional_changes(findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -90,18 +76,6 @@ def additional_changes(findings: Iterable[Finding]) -> tuple[str, ...]:
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
     needed = [name for name, about in explained.items() if about.needed]
     return tuple(f"{each.title}. {each.advice}" for each in findings if each.id in needed)
-
-
-def _curing(run: Evidence, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    questions = {case_key(each) for each in broken}
-    for setting in run.settings:
-        again = [
-            each for each in run.outcomes if each.setting == setting.name and case_key(each) in questions
-        ]
-        whole = setting.by_name and len(again) == len(questions)
-        if whole and all(each.works for each in again):
-            return setting
-    return None
 
 
 def missing_backends(run: Evidence) -> Iterator[Finding]:

@@ -47,13 +47,19 @@ def cost_sentence(
 ) -> str:
     """Return the time and memory of ``best``, relative to the other correct settings, in words."""
     own = best.setting.name
+
+    def differing_title(name: str) -> str:
+        """Return the title of the setting ``name`` without the members that ``best`` has, too."""
+        members = [member for member in name.split("+") if member not in own.split("+")]
+        return title("+".join(members) or name)
+
     problems = f" over the {dtype} convolutions of your program" if run.results.options.get("shapes") else ""
     rivals = [
-        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {title(name)}", name)
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {differing_title(name)}", name)
         for name in _rivals(run, best, measured.seconds)
     ]
     times = [comparison for comparison, name in rivals if not measured.level(own, name)]
-    level = [title(name) for _, name in rivals if measured.level(own, name)]
+    level = [differing_title(name) for _, name in rivals if measured.level(own, name)]
     if level:
         times.append(f"same as {' and '.join(level)} (difference within noise)")
     time = f"time{problems}: {', '.join(times)}" if times else ""
@@ -63,7 +69,7 @@ def cost_sentence(
     if own not in measured.seconds:
         time = "speed was not measured"
     peak_ratios = [
-        f"{memory[own] / memory[name]:.2f}x of {title(name)}" for name in _rivals(run, best, memory)
+        f"{memory[own] / memory[name]:.2f}x of {differing_title(name)}" for name in _rivals(run, best, memory)
     ]
     peak = f"peak memory: {', '.join(peak_ratios)}" if peak_ratios else ""
     return "; ".join(filter(None, [time, peak, best.setting.cost]))
