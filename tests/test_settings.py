@@ -41,7 +41,7 @@ KNOWN = (OLD, MIDDLE, NEW)
     [
         ("no-gemm", "GEMM switched off"),
         ("no-sdma+no-gemm", "SDMA engines switched off and GEMM switched off"),
-        ("bypass+vendor-off", "rocmprobe's bypass and PyTorch's own kernels"),
+        ("bypass+vendor-off", "rocmprobe's bypass with the vendor library off"),
         ("of-an-older-release", "of-an-older-release"),
     ],
 )

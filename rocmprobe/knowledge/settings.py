@@ -10,6 +10,7 @@ from typing import Any, Optional
 from rocmprobe.knowledge import variables
 from rocmprobe.model.results import VERDICTS, BadInput, Setting
 from rocmprobe.model.results_file import from_json
+from rocmprobe.text.plain_text import joined
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import invalid_row, table
 from rocmprobe.text.versions import release, within
@@ -20,6 +21,8 @@ LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
 DEFAULT, AS_FOUND = "default", "as-found"
 #: Fields of a table row that ``Setting`` does not have.
 _OF_THE_ROW = ("backends", "set", "title")
+#: Maximum number of settings that a sentence names.
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,12 @@ def title(name: str) -> str:
     if name in titles:
         return titles[name]
     return " and ".join(titles.get(member, member) for member in name.split("+"))
+
+
+def first_titles(names: Sequence[str]) -> str:
+    """Return the titles of at most ``_NAMED`` settings, e.g. "GEMM switched off, the CPU and 2 more"."""
+    shown = [title(name) for name in names[:_NAMED]]
+    return joined([*shown, f"{len(names) - _NAMED} more"] if len(names) > _NAMED else shown)
 
 
 def reason_without_effect(setting: Setting, versions: Versions) -> Optional[str]:

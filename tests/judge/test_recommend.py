@@ -615,7 +615,7 @@ class TestProblemMatrix:
         (found,) = [each for each in judge(run(IN_MATRIX)).findings if each.id == "problem-matrix"]
         assert found.title == (
             "3 of 3 tests of the problem matrix fail in MIOpen (conv_transpose3d; fp32; fwd, bwd-data, "
-            "bwd-weights); the same tests pass with PyTorch's own kernels, rocmprobe's bypass"
+            "bwd-weights); the same tests pass with PyTorch's own kernels and rocmprobe's bypass"
         )
         assert found.layer == "miopen-exec"
         assert not [each for each in judge(run()).findings if each.id == "problem-matrix"]

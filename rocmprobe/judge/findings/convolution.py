@@ -16,7 +16,7 @@ from rocmprobe.judge.assessment import (
 from rocmprobe.judge.blame import blamed, failure, rung_layer
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.compatibility import answer, of_machine
-from rocmprobe.knowledge.settings import title as title_of
+from rocmprobe.knowledge.settings import first_titles
 from rocmprobe.model.problems import SHORT_DTYPES
 from rocmprobe.model.results import Finding, Outcome, Setting
 
@@ -33,7 +33,7 @@ def native_convolution(run: Evidence) -> Iterator[Finding]:
         return
     cures = [each.setting for each in settings if convolutions_pass(each)]
     elsewhere = run.without_library(dtype)
-    works = [title_of(each.setting.name) for each in elsewhere if convolutions_pass(each)]
+    works = [each.setting.name for each in elsewhere if convolutions_pass(each)]
     failing = f"{sum(bool(failed_convolutions(each)) for each in settings)} of {len(settings)}"
     title = f"Native {dtype} convolution fails under {failing} {name} settings"
     if cures or works:
@@ -41,9 +41,9 @@ def native_convolution(run: Evidence) -> Iterator[Finding]:
         if layer.startswith(name.lower()):
             title = f"{name} fails on {dtype} convolution ({failing} settings)"
         if cures:
-            title += f"; it is correct with {', '.join(title_of(cure.name) for cure in cures)}"
+            title += f"; it is correct with {first_titles([cure.name for cure in cures])}"
         else:
-            title += f"; without {name} the same convolutions are correct ({', '.join(works)})"
+            title += f"; without {name} the same convolutions are correct ({first_titles(works)})"
         advice = "Use the recommended configuration, and attach this report to a bug report."
     elif any(failed_convolutions(each) for each in elsewhere):
         cause, layer = blamed(run, broken, rung_layer(run, "copy"))
@@ -100,16 +100,16 @@ def other_dtypes(run: Evidence) -> Iterator[Finding]:
         outcomes = _failed_under_default(settings)
         if not outcomes:
             continue
-        cures = [title_of(each.setting.name) for each in settings if convolutions_pass(each)]
+        cures = first_titles([each.setting.name for each in settings if convolutions_pass(each)])
         wrong = all(outcome.state == "wrong" for outcome in outcomes)
         cause, layer = blamed(run, outcomes, cured=bool(cures))
         if dtype == "float16" and cause.startswith("wrong-results"):
             cause = "fp16-broken"
         title = (
             f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {name}; {first} works"
-            + (f"; {dtype} works with {', '.join(cures)}" if cures else "")
+            + (f"; {dtype} works with {cures}" if cures else "")
         )
-        advice = f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}."
+        advice = f"Stay with {first}, or use {cures}." if cures else f"Stay with {first}."
         yield Finding(f"native-{dtype}", "warning", cause, layer, title, quoted(outcomes), advice)
 
 
@@ -123,7 +123,7 @@ def problem_matrix(run: Evidence) -> Iterator[Finding]:
     cases = {case_key(outcome) for outcome in broken}
     for outcome in run.outcomes:
         works[outcome.setting] += outcome.works and case_key(outcome) in cases
-    cures = ", ".join(title_of(setting) for setting, count in works.items() if count == len(cases))
+    cures = first_titles([setting for setting, count in works.items() if count == len(cases)])
     tested = len(broken) + sum(outcome.works for outcome in default)
     title = f"{len(broken)} of {tested} tests of the problem matrix fail in {run.library} ({_alike(broken)})"
     title += f"; the same tests pass with {cures}" if cures else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rocmprobe.judge.assessment import AS_FOUND, case_key, failed, quoted
 from rocmprobe.judge.blame import failure
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.knowledge.settings import title as title_of
+from rocmprobe.knowledge.settings import first_titles
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import Finding, Outcome
 from rocmprobe.model.size_search import same_but_size, size_of
@@ -48,11 +48,13 @@ def sizes(run: Evidence) -> Iterator[Finding]:
         first = min(found, key=lambda each: (_gap(each), each.failing[0]))
         cases = {case_key(each) for each in failed(run.of(CHECK, setting))}
         cures = [
-            title_of(name)
+            name
             for name in run.under
             if name != setting and cases <= {case_key(each) for each in run.of(CHECK, name) if each.works}
         ]
-        title = f"Convolution{where} {first.words}" + (f"; all work with {', '.join(cures)}" if cures else "")
+        title = f"Convolution{where} {first.words}" + (
+            f"; all work with {first_titles(cures)}" if cures else ""
+        )
         broken = tuple(outcome for each in found for outcome in each.outcomes if outcome.fails)
         advice = "Use a configuration that was tested with these sizes. Smaller images prove nothing here."
         name = "convolution-sizes" + (f"-{AS_FOUND}" if where else "")
