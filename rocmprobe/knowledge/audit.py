@@ -161,10 +161,12 @@ def read(sources: Sequence[str]) -> Copies:
     """Return the facts of all ``sources``. Raise BadInput if a source has none."""
     copies = Copies()
     for source in sources:
-        before = copies.summary
+        # One source can repeat the facts of another.
+        own = Copies()
         for text in _texts(source):
+            own.read(text)
             copies.read(text)
-        if copies.summary == before:
+        if not own.summary:
             raise BadInput(f"{source} has no solver, variable, target or wheel that the audit knows")
     return copies
 

@@ -220,6 +220,12 @@ def test_an_address(tmp_path, capsys):
     assert err.splitlines()[-1].startswith(f"rocmprobe: cannot read {address}/absent: HTTP Error 404")
 
 
+def test_a_source_that_repeats_another(tmp_path):
+    for name in ("one.cmake", "two.cmake"):
+        (tmp_path / name).write_text(targets(), "utf-8")
+    assert audit.main([str(tmp_path / "one.cmake"), str(tmp_path / "two.cmake")]) == 0
+
+
 def test_bad_sources(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("nothing", "utf-8")
     for source, message in (
