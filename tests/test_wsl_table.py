@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from rows import every_row
 
 from rocmprobe.knowledge import gpus, wsl
+from rocmprobe.knowledge.stacks import stacks
 from rocmprobe.text.tables import table
+from rocmprobe.text.versions import version_numbers
 
 
 def test_rows_have_sources_and_known_chips():
@@ -22,6 +24,11 @@ def test_rows_have_sources_and_known_chips():
     assert {gpus.family(gfx) for gfx in wsl.listed().values()} <= {
         family.name for family in wsl.families() if family.works == "listed"
     }
+
+
+def test_stacks_for_wsl_are_new_enough_for_it():
+    first = version_numbers(table("wsl")["bridge"]["first_rocm"])
+    assert all(version_numbers(stack.rocm) >= first for stack in stacks() if "wsl" in stack.systems)
 
 
 @every_row(
