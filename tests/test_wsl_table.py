@@ -28,7 +28,10 @@ def test_rows_have_sources_and_known_chips():
 
 def test_stacks_for_wsl_are_new_enough_for_it():
     first = version_numbers(table("wsl")["bridge"]["first_rocm"])
-    assert all(version_numbers(stack.rocm) >= first for stack in stacks() if "wsl" in stack.systems)
+    # Nightlies name no release.
+    releases = [version_numbers(stack.rocm) for stack in stacks() if "wsl" in stack.systems and stack.rocm]
+    assert len(releases) > 3
+    assert min(releases) >= first
 
 
 @every_row(
