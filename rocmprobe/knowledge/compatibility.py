@@ -1,13 +1,13 @@
 """Compatibility of a chip with a software stack.
 
 A relation is a condition on chip and stack, e.g. that torch has code for the chip.
-``data/compatibility.toml`` has the source and the consequences of each relation.
+``data/compatibility.toml`` has the source of each relation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -22,18 +22,11 @@ from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import Row, rows, table
 from rocmprobe.text.versions import version_numbers, within
 
-#: Special names of symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even
-#: if there is no symptom.
-ANY, ALWAYS = "any", "always"
-#: Placeholder in a consequence. It stands for ``Answer.cause``.
-THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
 _FIRST_OF_THEROCK = (7, 9)
 _OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
 FIRST = ("card", "processor")
-
-Points = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -109,9 +102,6 @@ class Relation(Row, frozen=True):
     name: str
     asks: str
     source: str
-    no: Mapping[str, Points] = {}
-    yes: Mapping[str, Points] = {}
-    settles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,25 +121,6 @@ class Answer:
     stops: bool = True
     cause: str = ""
 
-    def points(self, symptoms: Collection[str]) -> dict[str, float]:
-        """Return the weight of each cause for a failure with these symptoms.
-
-        A negative weight speaks against the cause.
-        """
-        consequences = self.relation.yes if self.holds else self.relation.no
-        weights: dict[str, float] = {}
-        for symptom, points in consequences.items():
-            if symptom == ALWAYS or symptom in symptoms or (symptom == ANY and symptoms):
-                for name, weight in points.items():
-                    cause = self.cause if name == THIS else name
-                    weights[cause] = max(weights.get(cause, weight), weight)
-        return weights
-
-    @property
-    def settled(self) -> tuple[str, ...]:
-        """Causes that are impossible because the relation holds."""
-        return self.relation.settles if self.holds and self.certain else ()
-
 
 class _Result(NamedTuple):
     holds: bool
@@ -164,12 +135,6 @@ class _Result(NamedTuple):
 def relations() -> tuple[Relation, ...]:
     """Return every relation, in the order of data/compatibility.toml."""
     return rows("compatibility", "relation", Relation)
-
-
-@lru_cache(maxsize=1)
-def symptoms() -> Mapping[str, str]:
-    """Return the title of each symptom, keyed by name (e.g. "no-code")."""
-    return {row["name"]: row["title"] for row in table("compatibility")["symptom"]}
 
 
 def of_machine(machine: Machine, gpu: Gpu) -> Combination:

@@ -6,9 +6,11 @@ import codecs
 import html
 import io
 import re
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import BinaryIO
 
 from rocmprobe.text.plain_text import without_escapes
@@ -18,6 +20,9 @@ from rocmprobe.text.plain_text import without_escapes
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
 _ROOM = 600_000
 _BLOCK = 1 << 20
+#: Number of bytes of a block that show whether the block is text.
+_SAMPLE = 4096
+_HIGH, _CONTINUE = bytes(range(0x80, 0x100)), bytes(range(0x80, 0xC0))
 #: Number of lines in a group of neighbouring lines. The longest line of a group shows the width at which text
 #: was wrapped.
 _NEIGHBOURS = 32
@@ -177,7 +182,8 @@ def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
         if max(map(len, lines)) >= LONGEST:
             lines = list(map(cut, lines))
             shortened += sum(map(was_cut, lines))
-        kept.add(lines, without_numbers("\n".join(lines)).split("\n"), total + 1)
+        text = "\n".join(lines)
+        kept.add(lines, without_numbers(text).split("\n"), total + 1, _grave_lines(text, lines))
         total += len(lines)
     return Log(_cleaned(kept.entries()), total, kept.left_out, shortened)
 
@@ -188,10 +194,13 @@ def of_text(text: str) -> Log:
 
 def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
     chunk = start + stream.read(_BLOCK)
-    decode = codecs.getincrementaldecoder(_encoding(chunk))("replace").decode
+    encoding = _encoding(chunk)
+    decode = codecs.getincrementaldecoder(encoding)("replace").decode
     newline, rest = "", ""
     while chunk:
         following = stream.read(_BLOCK)
+        if encoding == "utf-8-sig" and _is_binary(chunk):
+            chunk = chunk.translate(None, _HIGH)
         text = rest + decode(chunk, not following)
         # Some programs end lines with a carriage return only.
         newline = newline or ("\r" if "\n" not in text and "\r" in text else "\n")
@@ -200,6 +209,20 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
         if end:
             yield _without_escapes(block, newline)
         chunk = following
+
+
+def _is_binary(chunk: bytes) -> bool:
+    """Return True if ``chunk`` is not UTF-8 and has many bytes that are not ASCII.
+
+    Replacing each invalid byte takes long, and the messages that matter are ASCII.
+    """
+    # A block can begin within a character. An incremental decoder accepts a character that is cut at the end.
+    sample = chunk[:_SAMPLE].lstrip(_CONTINUE)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return len(sample.translate(None, _HIGH)) < 0.8 * len(sample)
+    return False
 
 
 def _encoding(start: bytes) -> str:
@@ -232,10 +255,11 @@ class _Kept:
         self._grave_left, self._grave_room = _GRAVE, _ROOM
         self._tail_room = _ROOM
 
-    def add(self, lines: list[str], keys: list[str], number: int) -> None:
+    def add(self, lines: list[str], keys: list[str], number: int, grave: Collection[int]) -> None:
         """Add ``lines``. Lines with equal ``keys`` are duplicates.
 
-        ``number`` is the line number of the first line.
+        ``number`` is the line number of the first line. ``grave`` are the indexes of lines that may report a
+        failure.
         """
         firm, tail = self._firm, self._tail
         near, width = -1, 0
@@ -247,19 +271,19 @@ class _Kept:
                     if near != at // _NEIGHBOURS:
                         near = at // _NEIGHBOURS
                         width = max(map(len, lines[near * _NEIGHBOURS : (near + 1) * _NEIGHBOURS]))
-                    self._new(key, _Entry(lines[at], number + at, lines, at, width))
+                    self._new(key, _Entry(lines[at], number + at, lines, at, width), at in grave)
                     continue
                 tail.move_to_end(key)
                 entry.alone()
             entry.count += 1
             entry.last = number + at
 
-    def _new(self, key: str, entry: _Entry) -> None:
+    def _new(self, key: str, entry: _Entry, grave: bool) -> None:
         size = len(entry.raw)
         if self._head_left and self._head_room > size:
             self._head_left -= 1
             self._head_room -= size
-        elif self._grave_left and self._grave_room > size and _grave(entry.raw):
+        elif grave and self._grave_left and self._grave_room > size:
             self._grave_left -= 1
             self._grave_room -= size
         else:
@@ -286,6 +310,23 @@ def _grave(line: str) -> bool:
         if word in lowered:
             return True
     return False
+
+
+def _grave_lines(text: str, lines: Sequence[str]) -> frozenset[int]:
+    """Return the indexes of the lines of ``text`` with a word of a failure."""
+    # Searching the whole text for each word is much faster than searching each line for every word.
+    lowered = text.lower()
+    if len(lowered) != len(text):  # some letters have a longer lower case
+        return frozenset(at for at, line in enumerate(lines) if _grave(line))
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    found: set[int] = set()
+    for word in _GRAVE_WORDS:
+        at = lowered.find(word)
+        while at >= 0:
+            line = bisect_right(starts, at) - 1
+            found.add(line)
+            at = lowered.find(word, starts[line + 1])
+    return frozenset(found)
 
 
 def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
