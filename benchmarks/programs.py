@@ -89,7 +89,7 @@ class Program:
                 stderr=subprocess.PIPE, start_new_session=True, bufsize=0,
                 preexec_fn=self.prepare,  # noqa: PLW1509 - there is no thread
             )  # fmt: skip
-        digest, size, head, err = hashlib.sha256(), 0, b"", b""
+        digest, size, head, err = hashlib.sha256(), 0, b"", bytearray()
         streams = {process.stdout.fileno(), process.stderr.fileno()}  # type: ignore[union-attr]
         act = self.act
         while streams:
@@ -112,7 +112,10 @@ class Program:
                 os.killpg(process.pid, signal.SIGKILL)
         status = process.wait()
         out = head.decode("utf-8", "replace") if size < 1000 else f"{size} bytes, {digest.hexdigest()[:8]}"
-        return Ending(status, out, _OWN_LINES.sub(b"", err))
+        said = _OWN_LINES.sub(b"", err)
+        if len(said) > 1000:
+            said = b"%d bytes, %s" % (len(said), hashlib.sha256(said).hexdigest()[:8].encode())
+        return Ending(status, out, said)
 
 
 def alone(number: int) -> Callable[[subprocess.Popen[bytes]], None]:
