@@ -15,6 +15,9 @@ FWD = "fwd"
 BWD_DATA = "bwd-data"
 BWD_WEIGHTS = "bwd-weights"
 
+#: Limit of PyTorch's sizes.
+_MOST_ELEMENTS = (1 << 63) - 1
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -46,6 +49,11 @@ class Geometry:
         """Number of values in one filter: channels / groups * taps."""
         return self.channels // self.groups * self.taps
 
+    @property
+    def flops(self) -> int:
+        """Number of multiplications and additions if a matrix product computes one direction."""
+        return 2 * self.batch * self.filters * self.depth * prod(self.feature)
+
     def span(self, windows: Sequence[int]) -> tuple[int, ...]:
         """Return the size of the image region that ``windows`` neighbouring windows cover."""
         return tuple(
@@ -66,6 +74,13 @@ class Geometry:
             and not any(self.padding)
             and self.image == self.feature
         )
+
+    def has_full_feature(self) -> bool:
+        """Return True if PyTorch accepts the padding, and computes a feature of this size for the image."""
+        sizes = output_sizes(
+            self.image, self.kernel, stride=self.stride, padding=self.padding, dilation=self.dilation
+        )
+        return min(self.padding) >= 0 and sizes == self.feature
 
     def flipped(self) -> Geometry:
         """Return the convolution that computes the image's gradient from the feature's gradient.
@@ -148,15 +163,19 @@ def geometry(
     )
     if min(*input_shape, *weight_shape, *output) < 1:
         raise ValueError("there is nothing to compute")
+    if input_shape[0] * prod(output) > _MOST_ELEMENTS:
+        raise ValueError("the output is too large for PyTorch")
+    image = output if transposed else sizes
     return Geometry(
         batch=input_shape[0],
         channels=weight_shape[1] * groups,
         filters=outer,
         groups=groups,
-        image=output if transposed else sizes,
+        image=image,
         feature=sizes if transposed else output,
         kernel=kernel,
-        stride=tuple(stride),
+        # Replace values that have no effect: strides beyond the image, and the dilation of a single tap.
+        stride=tuple(min(s, i + 2 * p) for s, i, p in zip(stride, image, padding)),
         padding=tuple(padding),
-        dilation=tuple(dilation),
+        dilation=tuple(d if k > 1 else 1 for d, k in zip(dilation, kernel)),
     )

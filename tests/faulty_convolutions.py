@@ -39,7 +39,6 @@ def changed(change: Any) -> Any:
 
     class Changing(dispatch.Interceptor):
         name = "changing"
-        rank = dispatch.RANK_FAULTS
 
         def convolution(self, call: Any, proceed: Any) -> Any:
             return change(proceed(call))
@@ -54,7 +53,6 @@ class CorrectKernel(dispatch.Interceptor):
     """Convolutions as a GPU computes them: half precision is accumulated in fp32."""
 
     name = "kernel"
-    rank = dispatch.RANK_FAULTS
 
     def convolution(self, call: Any, proceed: Any) -> Any:
         return fp32_output(call, proceed)

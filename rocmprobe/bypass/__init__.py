@@ -11,6 +11,22 @@ still run in the vendor library.
 To replace only batch norm, by PyTorch's own kernels:
 
     rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")
+
+A call passes four layers::
+
+    model, autograd, C++
+        | aten::convolution, aten::convolution_backward
+        v
+    dispatcher   registration.py: rocmprobe's kernels for PyTorch's operators (autograd.py for enabled, patch)
+        |        dispatch.py: the interceptors of the device, from recorder to bypass to PyTorch's own kernel
+        v
+    plan         interceptor.py: looks up the prepared convolution by sizes, strides, dtype and device
+        |        choice/: one plan per direction, by cost model, measurement and (on a GPU) proof
+        v
+    algorithm    algorithms/: pointwise, im2col, slow_conv2d, depthwise, kernel-gemm, kernel-grouped
+        |
+        v
+    kernel       torch.mm, copy_, ... or rocmprobe.kernels
 """
 
 from __future__ import annotations
@@ -22,13 +38,13 @@ from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import other_layers, own_kernels, registration
+from rocmprobe.bypass import kernel_modules, other_layers, registration
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.choice import plan_file
 from rocmprobe.bypass.choice.choices import Explanation, explain_problem
-from rocmprobe.bypass.choice.plan import algorithm_or_default, plan, workspace_or_default
-from rocmprobe.bypass.convolution import BypassInterceptor, forget_prepared
+from rocmprobe.bypass.choice.settings import algorithm_or_default, workspace_or_default
 from rocmprobe.bypass.counts import counted, reset_status
+from rocmprobe.bypass.interceptor import BypassInterceptor, forget_prepared
 from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.bypass.other_layers import sent_to_pytorch
 from rocmprobe.bypass.scoped import (
@@ -45,7 +61,7 @@ from rocmprobe.bypass.scoped import (
 
 __all__ = [
     "ALGORITHMS", "Explanation", "Plan", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "enabled", "explain", "forget", "install", "patch", "plan", "reset_status", "status",
+    "conv_transpose3d", "enabled", "explain", "forget", "install", "patch", "reset_status", "status",
     "uninstall", "unpatch",
 ]  # fmt: skip
 
@@ -98,12 +114,12 @@ def install(
         device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored. Default:
             "cuda" if PyTorch can use a GPU, otherwise "cpu".
         workspace_mb: maximum memory in MiB that one direction of one convolution allocates in addition to
-            operands and results, see :func:`plan`. Default: the environment variable
+            operands and results. Default: the environment variable
             ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256 if it is not set.
-        algorithm: "auto" for the fastest algorithm, measured in the first call of a problem, or a key of
-            ``ALGORITHMS`` to use wherever this algorithm applies. Default: the environment variable
-            ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if it is not set. Measurements are stored on disk, see
-            ``docs/training-with-the-bypass.md``.
+        algorithm: "auto", or a key of ``ALGORITHMS`` to use wherever this algorithm applies. Default: the
+            environment variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if it is not set. With "auto", a
+            cost model chooses, unless a measurement in the first call of a problem finds a clearly faster
+            algorithm. Choices are stored on disk, see ``docs/training-with-the-bypass.md``.
         convolution: "bypass", or "native" to leave convolution unchanged.
         batch_norm: "native" to leave batch norm unchanged, or "pytorch" to use PyTorch's own kernels.
         rnn: like ``batch_norm``, for RNN, LSTM and GRU.
@@ -116,7 +132,7 @@ def install(
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
-    request = _request(workspace_mb, algorithm, convolution, kinds)
+    request = _request(workspace_mb, algorithm, convolution, kinds, keeps_backward=False)
     with _lock:
         former = _installed.get(device_type)
         request.begin(device_type)
@@ -128,7 +144,8 @@ def install(
 def uninstall(device: Device = None) -> None:
     """Undo :func:`install` for one device type, or for all device types if ``device`` is None.
 
-    Contexts of :func:`enabled` stay active. If the bypass computed a forward, it still computes the backward.
+    Contexts of :func:`enabled` stay active. Later backward passes use PyTorch's own kernels, even if the
+    bypass computed the forward.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -138,10 +155,15 @@ def uninstall(device: Device = None) -> None:
 
 
 def _request(
-    workspace_mb: Optional[float], algorithm: Optional[str], convolution: str, kinds: tuple[str, ...]
+    workspace_mb: Optional[float],
+    algorithm: Optional[str],
+    convolution: str,
+    kinds: tuple[str, ...],
+    keeps_backward: bool,
 ) -> _Request:
     workspace, named = workspace_or_default(workspace_mb), algorithm_or_default(algorithm)
-    return _Request(BypassInterceptor(workspace, named) if convolution == "bypass" else None, kinds)
+    bypass = BypassInterceptor(workspace, named, keeps_backward) if convolution == "bypass" else None
+    return _Request(bypass, kinds)
 
 
 @contextmanager
@@ -164,7 +186,7 @@ def enabled(
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
-    request = _request(workspace_mb, algorithm, convolution, kinds)
+    request = _request(workspace_mb, algorithm, convolution, kinds, keeps_backward=True)
     request.begin(device_type)
     try:
         yield
@@ -231,8 +253,9 @@ def status() -> dict[str, dict[str, Any]]:
     - ``pytorch``: number of forward calls that PyTorch's own kernels computed, by layer
     - ``own_kernels``: "used", or the reason why rocmprobe's own kernels are not used. The keys are the GPUs
       and dtypes checked so far, e.g. "cuda:0 float32".
+    - ``inexact``: algorithms that are not used because their results on a GPU were wrong, with the problem
     """
-    return {**counted(), "own_kernels": own_kernels.state()}
+    return {**counted(), "own_kernels": kernel_modules.state(), "inexact": plan_file.inexact()}
 
 
 def forget() -> None:
@@ -241,7 +264,7 @@ def forget() -> None:
     Keep the plan file.
     """
     plan_file.forget()
-    own_kernels.forget()
+    kernel_modules.forget()
     forget_prepared()
 
 

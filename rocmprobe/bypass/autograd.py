@@ -304,3 +304,10 @@ def _by_channel(bias: torch.Tensor, dimensions: int) -> torch.Tensor:
 
 _Convolution = _TiedConvolution.for_this_torch()
 _Backward = _TiedBackward.for_this_torch()
+
+# Programs read these attributes of PyTorch's ConvolutionBackward0.
+_NODE = _Convolution._backward_cls
+_NODE._saved_input = property(lambda node: node.saved_tensors[0])
+_NODE._saved_weight = property(lambda node: node.saved_tensors[1])
+for _index, _name in enumerate(("stride", "padding", "dilation", "transposed", "output_padding", "groups")):
+    setattr(_NODE, f"_saved_{_name}", property(lambda node, index=_index: node.settings[index]))  # type: ignore[misc]

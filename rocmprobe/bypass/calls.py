@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
@@ -12,7 +11,7 @@ import torch
 Gradients = tuple[Optional[torch.Tensor], Optional[torch.Tensor], Optional[torch.Tensor]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConvolutionCall:
     """Call of ``aten::convolution``, or of ``aten::_convolution`` if ``flags`` is set.
 
@@ -37,25 +36,18 @@ class ConvolutionCall:
     def of(arguments: Sequence[Any]) -> ConvolutionCall:
         """Build a call from the 9 arguments of ``aten::convolution`` or the 13 of ``aten::_convolution``."""
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments[:9]
-        spatial = weight.dim() - 2
+        stride, padding, dilation, extra = _expanded(weight, stride, padding, dilation, output_padding)
+        flags = tuple(arguments[9:]) or None
         return ConvolutionCall(
-            input,
-            weight,
-            bias,
-            _expanded(stride, spatial),
-            _expanded(padding, spatial),
-            _expanded(dilation, spatial),
-            transposed,
-            _expanded(output_padding, spatial),
-            groups,
-            tuple(arguments[9:]) or None,
+            input, weight, bias, stride, padding, dilation, transposed, extra, groups, flags
         )
 
     def as_2d(self) -> ConvolutionCall:
-        """Return this 1-d convolution as a 2-d convolution of height 1."""
+        """Return this 1-d convolution as a 2-d convolution of height 1, with a contiguous input."""
+        # PyTorch makes the input contiguous, too. Otherwise, a permuted input would look like channels-last.
         return replace(
             self,
-            input=self.input.unsqueeze(2),
+            input=self.input.contiguous().unsqueeze(2),
             weight=self.weight.unsqueeze(2),
             stride=(1, *self.stride),
             padding=(0, *self.padding),
@@ -65,8 +57,10 @@ class ConvolutionCall:
 
     def form(self) -> tuple[Any, ...]:
         """Return a hashable key. Calls with equal keys use the same algorithm."""
+        input, weight, bias = self.input, self.weight, self.bias
         return (
-            _form(self.input), _form(self.weight), None if self.bias is None else _form(self.bias),
+            input.shape, input.stride(), input.dtype, input.device, weight.shape, weight.stride(),
+            weight.dtype, weight.device, None if bias is None else (bias.shape, bias.dtype, bias.device),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
             _switches(),
         )  # fmt: skip
@@ -87,7 +81,7 @@ class ConvolutionCall:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class BackwardCall:
     """Call of ``aten::convolution_backward``.
 
@@ -113,28 +107,19 @@ class BackwardCall:
         """Build a call from the operator's 11 positional arguments."""
         grad_output, input, weight, bias_sizes, stride, padding, dilation = arguments[:7]
         transposed, output_padding, groups, mask = arguments[7:]
-        spatial = weight.dim() - 2
+        stride, padding, dilation, extra = _expanded(weight, stride, padding, dilation, output_padding)
+        sizes = None if bias_sizes is None else tuple(bias_sizes)
         return BackwardCall(
-            grad_output,
-            input,
-            weight,
-            None if bias_sizes is None else tuple(bias_sizes),
-            _expanded(stride, spatial),
-            _expanded(padding, spatial),
-            _expanded(dilation, spatial),
-            transposed,
-            _expanded(output_padding, spatial),
-            groups,
-            (bool(mask[0]), bool(mask[1]), bool(mask[2])),
-        )
+            grad_output, input, weight, sizes, stride, padding, dilation, transposed, extra, groups,
+            (mask[0], mask[1], mask[2]),
+        )  # fmt: skip
 
     def as_2d(self) -> BackwardCall:
         """Return this 1-d backward as the backward of a 2-d convolution of height 1."""
-        flat = self.grad_output.dim() == 3
         return replace(
             self,
-            grad_output=self.grad_output.unsqueeze(2) if flat else self.grad_output,
-            input=self.input.unsqueeze(2),
+            grad_output=self.grad_output.unsqueeze(2),
+            input=self.input.contiguous().unsqueeze(2),
             weight=self.weight.unsqueeze(2),
             stride=(1, *self.stride),
             padding=(0, *self.padding),
@@ -144,8 +129,10 @@ class BackwardCall:
 
     def form(self) -> tuple[Any, ...]:
         """Return a hashable key. Calls with equal keys use the same algorithm."""
+        gradient, input, weight = self.grad_output, self.input, self.weight
         return (
-            _form(self.grad_output), _form(self.input), _form(self.weight),
+            gradient.shape, gradient.stride(), gradient.dtype, gradient.device, input.shape, input.stride(),
+            input.dtype, input.device, weight.shape, weight.stride(), weight.dtype, weight.device,
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
             _switches(),
         )  # fmt: skip
@@ -167,66 +154,14 @@ class BackwardCall:
         )
 
 
-def _expanded(values: Sequence[int], spatial: int) -> tuple[int, ...]:
+def _expanded(weight: torch.Tensor, *lists: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return ``lists`` with one entry for each spatial dimension."""
     # Keep sequences of other lengths, so that PyTorch raises its own error.
-    return tuple(values) * max(spatial, 1) if len(values) == 1 else tuple(values)
-
-
-def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    strides = tensor.stride() if tensor.layout == torch.strided else None
-    return tensor.shape, strides, tensor.dtype, tensor.device, tensor.layout
+    spatial = max(weight.dim() - 2, 1)
+    return [tuple(values) * spatial if len(values) == 1 else tuple(values) for values in lists]
 
 
 def _switches() -> tuple[bool, ...]:
     """Return PyTorch's global switches: cuDNN, oneDNN, deterministic algorithms."""
     libraries = torch._C._get_cudnn_enabled(), torch._C._get_mkldnn_enabled()
     return (*libraries, torch.are_deterministic_algorithms_enabled())
-
-
-def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
-    """Return the memory format that PyTorch would use for the results of ``call``."""
-    bias = call.bias if isinstance(call, ConvolutionCall) else None
-    arguments = (call.input, call.weight, bias, call.stride, call.padding, call.dilation)
-    settings = (call.transposed, call.output_padding, call.groups)
-    if hasattr(torch._C, "_conv_determine_backend_memory_format"):
-        kernel = torch._C._select_conv_backend(*arguments, *settings, None)
-        return torch._C._conv_determine_backend_memory_format(call.input, call.weight, kernel)
-    kernel = torch._C._select_conv_backend(*arguments, *settings)
-    return _format_on_torch_1(call.input, call.weight, str(kernel).rsplit(".", 1)[-1])
-
-
-def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -> torch.memory_format:
-    """Return the memory format of results that torch 1.13 computes with the backend ``kernel``.
-
-    Source: determine_backend_memory_format in aten/src/ATen/native/Convolution.cpp.
-    """
-    suggested = {_suggested(input), _suggested(weight)}
-    flat, deep = torch.channels_last, torch.channels_last_3d
-    choices: tuple[torch.memory_format, ...] = ()
-    if kernel.startswith("Cudnn") or (
-        kernel.startswith("Miopen") and os.environ.get("PYTORCH_MIOPEN_SUGGEST_NHWC") == "1"
-    ):
-        choices = () if torch.float64 in (input.dtype, weight.dtype) else (flat, deep)
-    elif kernel.startswith("Mkldnn") or (
-        kernel in ("Slow2d", "SlowDilated2d") and input.device.type == "cpu"
-    ):
-        choices = (flat,)
-    return next((each for each in choices if each in suggested), torch.contiguous_format)
-
-
-def _suggested(tensor: torch.Tensor) -> torch.memory_format:
-    """Return the memory format that suggest_memory_format of c10::TensorImpl would return."""
-    order = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}.get(tensor.dim())
-    sizes, strides = tensor.shape, tensor.stride()
-    if order is None or strides[1] == 0:
-        return torch.contiguous_format
-    least = 0
-    for dimension in order:
-        if sizes[dimension] == 0 or strides[dimension] < least:
-            return torch.contiguous_format
-        # If there is only one channel and one position, the two memory formats are the same. PyTorch then
-        # reports contiguous.
-        if dimension == 0 and least == strides[1]:
-            return torch.contiguous_format
-        least = strides[dimension] * max(1, sizes[dimension])
-    return torch.channels_last if len(order) == 4 else torch.channels_last_3d

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Callable
 
 import torch
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.operators import KEYS, lock_across_forks
-
-RANK_FAULTS = 100
-RANK_BYPASS = 200
-RANK_RECORDER = 300
 
 #: Number of arguments of aten::convolution. aten::_convolution has four more.
 _UNRECORDED = 9
@@ -30,12 +27,13 @@ class Interceptor:
         name: name of the interceptor. Among active interceptors with the same name, only the one nearest to
             the caller is used.
         rank: a higher rank is nearer to the caller. Among equal ranks, the interceptor added last is nearest.
+            The bypass has the ranks 1 and 2.
         keeps_backward: True if the interceptor, even after its removal, receives the backward of each
             convolution that it intercepted.
     """
 
     name: str = "layer"
-    rank: int = RANK_FAULTS
+    rank: int = 0
     keeps_backward: bool = False
 
     def acts(self) -> bool:
@@ -102,6 +100,11 @@ def interceptors(device_type: str) -> tuple[Interceptor, ...]:
     return _acting(_present[device_type])
 
 
+def all_interceptors(device_type: str) -> tuple[Interceptor, ...]:
+    """Return all interceptors of ``device_type``, active or not, lowest rank first."""
+    return _present[device_type]
+
+
 def keeping_interceptors(device_type: str) -> tuple[Interceptor, ...]:
     """Return the active interceptors whose ``keeps_backward`` is True."""
     return tuple(each for each in interceptors(device_type) if each.keeps_backward)
@@ -120,34 +123,38 @@ def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> 
     name.
     """
 
-    def enter(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
-        if not stack:
-            return native_convolution(call)
-        return stack[-1].convolution(call, lambda next_call: enter(stack[:-1], next_call))
+    return _convolve(_stack(call.input.device.type, held), call)
 
-    return enter(_stack(call.input.device.type, held), call)
+
+def _convolve(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
+    if not stack:
+        return native_convolution(call)
+    return stack[-1].convolution(call, partial(_convolve, stack[:-1]))
 
 
 def run_backward(call: BackwardCall, held: Sequence[Interceptor] = ()) -> Gradients:
     """Compute the gradients of ``call`` through interceptors, as in :func:`run_convolution`."""
 
-    def enter(stack: tuple[Interceptor, ...], call: BackwardCall) -> Gradients:
-        if not stack:
-            return native_backward(call)
-        return stack[-1].convolution_backward(call, lambda next_call: enter(stack[:-1], next_call))
+    return _differentiate(_stack(call.input.device.type, held), call)
 
-    return enter(_stack(call.input.device.type, held), call)
+
+def _differentiate(stack: tuple[Interceptor, ...], call: BackwardCall) -> Gradients:
+    if not stack:
+        return native_backward(call)
+    return stack[-1].convolution_backward(call, partial(_differentiate, stack[:-1]))
 
 
 def _acting(stack: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
-    acting = [each for each in stack if each.acts()]
+    acting = tuple(each for each in stack if each.acts())
+    if len(acting) < 2:
+        return acting
     last = {each.name: each for each in acting}
     return tuple(each for each in acting if last[each.name] is each)
 
 
 def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
     present = _acting(_present.get(device_type, ()))
-    if all(each in present for each in held):
+    if not held or all(each in present for each in held):
         return present
     names = {each.name for each in held}
     others = [each for each in present if each.name not in names]

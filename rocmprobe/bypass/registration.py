@@ -6,7 +6,10 @@ key.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -16,9 +19,8 @@ from rocmprobe.bypass.dispatch import Interceptor
 from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
 _lock = lock_across_forks()
-#: Objects that keep the kernels registered, keyed by device type. They are never freed, because PyTorch would
-#: free a kernel even while another thread is calling the kernel.
-_libraries: dict[str, list[Any]] = {}
+#: Objects that keep the kernels registered, keyed by dispatch key.
+_libraries: dict[str, Any] = {}
 
 
 def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
@@ -27,20 +29,44 @@ def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
     Raises:
         ValueError: if the device type is unknown, or if this interceptor was already added.
     """
+    key = _key(device_type)
     with _lock:
-        if device_type not in _libraries:
-            _libraries[device_type] = _registered(_key(device_type))
-    dispatch.add(interceptor, device_type)
+        _register(key, *_DEVICE_KERNELS)
+        if interceptor.keeps_backward:
+            _register("Autograd" + key, *_AUTOGRAD_KERNELS)
+        dispatch.add(interceptor, device_type)
 
 
 def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
     """Stop intercepting new calls with ``interceptor``.
 
+    Without interceptors, PyTorch's kernels are registered again, unless other Python threads are running.
+
     Raises:
         ValueError: if the device type is unknown, or if the interceptor was not added.
     """
-    _key(device_type)
-    dispatch.remove(interceptor, device_type)
+    key = _key(device_type)
+    with _lock:
+        dispatch.remove(interceptor, device_type)
+        # PyTorch frees a kernel even while the kernel runs, in this thread or another.
+        if threading.active_count() > 1 or _in_kernel():
+            return
+        left = dispatch.all_interceptors(device_type)
+        if not any(each.keeps_backward for each in left):
+            _libraries.pop("Autograd" + key, None)
+        if not left:
+            _libraries.pop(key, None)
+
+
+def _in_kernel() -> bool:
+    """Return True if this thread is inside one of the registered kernels."""
+    codes = {each.__code__ for each in (*_DEVICE_KERNELS, *_AUTOGRAD_KERNELS)}
+    frame: Optional[FrameType] = sys._getframe()
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _key(device_type: str) -> str:
@@ -65,13 +91,11 @@ def _backward_kernel(*arguments: Any) -> Gradients:
         return dispatch.run_backward(BackwardCall.of(arguments))
 
 
-def _registered(key: str) -> list[Any]:
-    return [
-        _library(key, _convolution_kernel, _backward_kernel),
-        _library("Autograd" + key, autograd.convolution_kernel, autograd.backward_kernel),
-    ]
+def _register(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> None:
+    if key not in _libraries:
+        kernels = {"convolution": convolution, "_convolution": convolution, "convolution_backward": backward}
+        _libraries[key] = kernel_library(key, kernels)
 
 
-def _library(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> Any:
-    kernels = {"convolution": convolution, "_convolution": convolution, "convolution_backward": backward}
-    return kernel_library(key, kernels)
+_DEVICE_KERNELS = (_convolution_kernel, _backward_kernel)
+_AUTOGRAD_KERNELS = (autograd.convolution_kernel, autograd.backward_kernel)

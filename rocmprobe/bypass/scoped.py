@@ -22,9 +22,8 @@ from torch.nn.utils import parametrize
 
 from rocmprobe.bypass import dispatch, registration
 from rocmprobe.bypass.calls import ConvolutionCall
-from rocmprobe.bypass.choice.plan import algorithm_or_default, workspace_or_default
-from rocmprobe.bypass.convolution import BypassInterceptor
-from rocmprobe.bypass.dispatch import RANK_BYPASS
+from rocmprobe.bypass.choice.settings import algorithm_or_default, workspace_or_default
+from rocmprobe.bypass.interceptor import BypassInterceptor
 from rocmprobe.bypass.operators import lock_across_forks
 
 _DEVICE_TYPES = ("cpu", "cuda")
@@ -35,9 +34,12 @@ _local = threading.local()
 class ScopedInterceptor(BypassInterceptor):
     """Bypass interceptor that is active only inside :func:`activate`, in place of an installed bypass."""
 
-    rank = RANK_BYPASS + 1
+    rank = 2
     #: True after a convolution inside :func:`activate`.
     used = False
+
+    def __init__(self, workspace_mb: float, algorithm: str) -> None:
+        super().__init__(workspace_mb, algorithm, keeps_backward=True)
 
     def acts(self) -> bool:
         entered: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())

@@ -28,7 +28,7 @@ def kernel(context: CheckContext) -> CheckResult:
         raise NotApplicable("these kernels are compiled for a GPU, but this test runs on a CPU")
     import torch
 
-    from rocmprobe.bypass import own_kernels
+    from rocmprobe.bypass import kernel_modules
     from rocmprobe.kernels import KernelsUnavailable, SelfTest
 
     device = torch.device(context.device)
@@ -36,7 +36,7 @@ def kernel(context: CheckContext) -> CheckResult:
 
     def tried() -> SelfTest:
         try:
-            return own_kernels.tried(device, context.dtype_name)
+            return kernel_modules.tried(device, context.dtype_name)
         except KernelsUnavailable as unavailable:
             raise NotApplicable(unavailable.reason) from unavailable
 
@@ -49,7 +49,7 @@ def kernel(context: CheckContext) -> CheckResult:
         return answer
     with context.measured():
         if context.dtype_name == "float32":
-            rates, _ = context.steady_call(lambda: own_kernels.rates(device))
+            rates, _ = context.steady_call(lambda: kernel_modules.rates(device))
             answer.timings["launch"] = rates.launch
             answer.numerics["multiply_add_flops"] = rates.flops
             answer.numerics["copied_bytes"] = rates.bytes
@@ -70,7 +70,7 @@ def _products(context: CheckContext) -> dict[str, float]:
 def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int) -> float:
     import torch
 
-    from rocmprobe.bypass.choice.rates import seconds
+    from rocmprobe.bypass.choice.timing import seconds
 
     left, right, product = (
         torch.ones(shape, dtype=context.dtype, device=context.device)

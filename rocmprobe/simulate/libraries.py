@@ -79,7 +79,6 @@ def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[Non
 
 class _ConvolutionFaults(dispatch.Interceptor):
     name = "faults"
-    rank = dispatch.RANK_FAULTS
 
     def __init__(self, gpu: SimulatedGpu) -> None:
         self._gpu = gpu
@@ -151,7 +150,7 @@ class _WithinConvolutions(dispatch.Interceptor):
     """
 
     name = "watch"
-    rank = dispatch.RANK_RECORDER
+    rank = 3
 
     def __init__(self, watch: Callable[[], AbstractContextManager[Any]]) -> None:
         self._watch = watch

@@ -7,13 +7,15 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from planning import plan
 from rows import every_row
 from test_workspace import peak_above_results
 
 from rocmprobe import bypass
-from rocmprobe.bypass import convolution
+from rocmprobe.bypass import interceptor
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
+from rocmprobe.bypass.choice.choices import compute as compute_by
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 #: Input, weight, settings; sizes that divide nothing.
@@ -31,16 +33,12 @@ PROBLEMS = {
     "1-d": ((2, 4, 31), (5, 4, 5), {"padding": 2, "stride": 2}),
     "3-d": ((2, 3, 6, 5, 7), (4, 3, 2, 3, 3), {"padding": 1}),
 }
-#: A problem and direction that each algorithm computes.
+#: A problem and direction that each algorithm computes on a CPU. Tests of rocmprobe's own kernels are in
+#: test_own_kernels.py and tests/kernels.
 MADE_FOR = {
-    "pointwise": ("pointwise", FWD), "im2col": ("grouped", FWD), "shift": ("3x3", FWD),
-    "depthwise-shift": ("depthwise rows", BWD_WEIGHTS),
-    "col2im": ("strided", BWD_DATA), "aten": ("strided", FWD),
+    "pointwise": ("pointwise", FWD), "im2col": ("grouped", FWD), "slow_conv2d": ("strided", FWD),
 }  # fmt: skip
-
-
-#: Kernels of our own have tests of theirs: test_own_kernels.py and tests/kernels.
-ON_A_CPU = {name: each for name, each in ALGORITHMS.items() if not each.own_kernel}
+ON_A_CPU = tuple(MADE_FOR)
 
 
 def integers(shape, dtype=torch.float32):
@@ -58,8 +56,8 @@ def compute(problem, dtype, bias=True):
     return [output.detach(), *torch.autograd.grad(output, leaves, gradient)]
 
 
-def test_every_algorithm_has_a_problem_here():
-    assert set(MADE_FOR) == set(ON_A_CPU)
+def test_every_algorithm_has_a_test():
+    assert {*ON_A_CPU, "depthwise"} == {name for name in ALGORITHMS if not name.startswith("kernel-")}
 
 
 @pytest.mark.parametrize("name", ON_A_CPU)
@@ -73,30 +71,11 @@ def test_integers_come_out_as_in_pytorch(name, problem, dtype):
             assert torch.equal(mine.double(), theirs)
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        *(
-            ("shift", each)
-            for each in ("3x3", "strided", "dilated", "grouped", "grouped, large filter", "3-d")
-        ),
-        ("depthwise-shift", "depthwise"),
-        ("depthwise-shift", "depthwise rows"),
-    ],
-)
-def test_shifted_views_compute_all_directions(name, problem):
-    bypass.reset_status()
-    with bypass.enabled("cpu", algorithm=name):
-        compute(problem, torch.float32)
-    assert bypass.status()["calls"] == {name: 3}
-
-
 @every_row("stride, padding, groups, transposed", product((1, 2, 3), (0, 1, 4), (1, 2, 6), (False, True)))
-def test_shifted_views_with_every_stride_and_padding(stride, padding, groups, transposed):
+def test_im2col_with_every_stride_and_padding(stride, padding, groups, transposed):
     input, weight, bias = integers((3, 6, 7, 8)), integers((6, 6 // groups, 3, 2)), integers((6,))
     leaves = [input.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
     function = F.conv_transpose2d if transposed else F.conv2d
-    name = "depthwise-shift" if groups == 6 else "shift"
 
     def all_results():
         output = function(*leaves, stride=stride, padding=padding, groups=groups, dilation=(2, 1))
@@ -104,7 +83,7 @@ def test_shifted_views_with_every_stride_and_padding(stride, padding, groups, tr
 
     expected = all_results()
     for workspace_mb in (256, 0.01):
-        with bypass.enabled("cpu", workspace_mb=workspace_mb, algorithm=name):
+        with bypass.enabled("cpu", workspace_mb=workspace_mb, algorithm="im2col"):
             got = all_results()
         for mine, theirs in zip(got, expected):
             assert torch.equal(mine, theirs)
@@ -148,15 +127,14 @@ def test_it_computes_what_it_is_made_for(name):
     lists = {
         key: value if isinstance(value, tuple) else (value,) * spatial for key, value in settings.items()
     }
-    plan = bypass.plan(direction, input, weight, **lists, groups=groups, algorithm=name)
-    assert plan.algorithm == name
+    assert plan(direction, input, weight, **lists, groups=groups, algorithm=name).algorithm == name
 
 
 @pytest.mark.parametrize("name", ON_A_CPU)
 @every_row(
     "problem, channels_last",
     product(
-        ("3x3", "strided", "dilated", "grouped", "depthwise", "depthwise rows", "large filter"),
+        ("3x3", "strided", "dilated", "grouped", "depthwise", "large filter"),
         (False, True),
     ),
 )
@@ -172,7 +150,7 @@ def test_the_peak_is_within_the_formula(name, problem, channels_last):
     if channels_last:
         tensors = [each.contiguous(memory_format=torch.channels_last) for each in tensors]
     rest = (*lists, False, (0, 0), settings["groups"])
-    computes = convolution.BypassInterceptor(256, name)
+    computes = interceptor.BypassInterceptor(256, name)
     forward = ConvolutionCall(*tensors, None, *rest)
     output = computes.convolution(forward, None)
 
@@ -185,15 +163,47 @@ def test_the_peak_is_within_the_formula(name, problem, channels_last):
         BWD_DATA: backward(True, False),
         BWD_WEIGHTS: backward(False, True),
     }.items():
-        plan = bypass.plan(
+        found = plan(
             direction, input, weight, stride=lists[0], padding=lists[1], dilation=lists[2],
             groups=settings["groups"], channels_last=not output.is_contiguous(), algorithm=name,
         )  # fmt: skip
         # Allocators round every block up to 64 bytes, and PyTorch keeps scalars and lists of its own.
-        assert peak_above_results(function) <= plan.workspace_bytes + 4096, plan
+        assert peak_above_results(function) <= found.workspace_bytes + 4096, found
 
 
-@pytest.mark.parametrize("name", ["magic", "mec"])
+@pytest.fixture
+def depthwise_operator():
+    """PyTorch's operator for depthwise convolution exists on GPUs only. Compute it on the CPU."""
+
+    def kernel(input, weight, kernel_size, bias, stride, padding, dilation, *, out):
+        settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": input.shape[1]}
+        return out.copy_(F.conv2d(input, weight, bias, **settings))
+
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    library.impl("_conv_depthwise2d.out", kernel)
+    yield
+    del library
+
+
+@pytest.mark.parametrize("direction", [FWD, BWD_DATA])
+def test_depthwise_convolution_on_a_gpu_is_one_operator(depthwise_operator, direction):
+    shapes = (3, 6, 11, 10), (6, 1, 3, 3)
+    settings = {"stride": (1, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 6}
+    found = plan(direction, *shapes, **settings, device_type="cuda", algorithm="depthwise")
+    assert (found.algorithm, found.flipped) == ("depthwise", direction == BWD_DATA)
+    image, weight = (integers(shape).requires_grad_() for shape in shapes)
+    output = F.conv2d(image, weight, **settings)
+    gradient = integers(tuple(output.shape))
+    results = {BWD_DATA: torch.empty_like(image), FWD: torch.empty_like(output)}
+    with torch.no_grad():
+        image_side = image if direction == FWD else results[BWD_DATA]
+        feature_side = results[FWD] if direction == FWD else gradient
+        compute_by(found, image_side, weight, None, feature_side)
+    expected = output if direction == FWD else torch.autograd.grad(output, image, gradient)[0]
+    assert torch.equal(results[direction], expected)
+
+
+@pytest.mark.parametrize("name", ["magic", "shift"])
 def test_an_unknown_algorithm_is_refused(name):
     with pytest.raises(ValueError, match=f"no algorithm '{name}'; there are auto, pointwise, im2col"):
         bypass.install("cpu", algorithm=name)

@@ -119,17 +119,14 @@ def test_a_native_forward_keeps_its_native_backward():
     assert sum(bypass.status()["calls"].values()) == 2
 
 
-def test_backward_after_uninstall_and_in_another_thread():
+def test_backward_after_the_block_and_in_another_thread():
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
     input = torch.randn(2, 3, 8, 8)
     module(input).square().sum().backward()
     expected = [each.grad.clone() for each in module.parameters()]
     module.zero_grad()
-    bypass.install("cpu")
-    try:
+    with bypass.enabled("cpu"):
         loss = module(input).square().sum()
-    finally:
-        bypass.uninstall("cpu")
     bypass.reset_status()
     worker = threading.Thread(target=loss.backward)
     worker.start()

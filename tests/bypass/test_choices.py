@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from contextlib import nullcontext
 
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from rocmprobe import bypass
-from rocmprobe.bypass.choice import rates
+from rocmprobe.bypass.choice import choices, plan_file, proof, timing
 
 
 @pytest.fixture
@@ -51,28 +52,27 @@ def records(folder):
 def test_the_first_call_measures_and_the_next_process_knows(plans):
     (first,) = computed_by(1)
     (record,) = records(plans)
-    assert record["algorithm"] == first
+    assert record["plan"] == first
     assert record["problem"].startswith("fwd float32")
     # A record decides the first call already, also one that no measurement would have made.
     (file,) = plans.glob("*")
-    for name in ("shift", "aten"):
-        file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
+    for name in ("im2col", "slow_conv2d"):
+        file.write_text(json.dumps({**record, "plan": name}) + "\n")
         assert in_the_next_process(4) == [name] * 4
     assert len(records(plans)) == 1
 
 
 class Slow:
-    """An algorithm that takes long beside its forward."""
+    """An algorithm that takes long in its forward."""
 
     def __init__(self, original):
         self.original = original
-        self.burden = torch.ones(600, 600)
 
     def __getattr__(self, name):
         return getattr(self.original, name)
 
     def forward(self, *arguments):
-        torch.mm(self.burden, self.burden)
+        time.sleep(0.1)
         self.original.forward(*arguments)
 
 
@@ -84,13 +84,26 @@ def by_the_model(monkeypatch):
     return name
 
 
-def test_what_is_measured_is_the_quickest_and_taken_from_the_first_call_on(plans, monkeypatch):
+def test_a_clearly_faster_plan_replaces_the_model_s_from_the_first_call_on(plans, monkeypatch):
     expected = by_the_model(monkeypatch)
     monkeypatch.setitem(bypass.ALGORITHMS, expected, Slow(bypass.ALGORITHMS[expected]))
     found = computed_by(5)
     assert expected not in found
     # One algorithm for all of them: another one would round otherwise.
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "other", "chosen"),
+    [
+        ([1.0, 1.0, 1.1], [0.9, 0.9, 0.9], 0),  # faster, but within twice the noise
+        ([1.0, 1.0, 1.1], [0.7, 0.7, 0.72], 1),
+        ([1.0, 1.0, 1.0], [0.5, 0.9, 0.5], 0),  # the other plan is noisy
+        ([0.5, 0.5, 0.5], [0.7, 0.7, 0.7], 0),
+    ],
+)
+def test_a_measurement_overrules_the_model_beyond_twice_its_noise(model, other, chosen):
+    assert timing.fastest([model, other]) == chosen
 
 
 def test_bits_stay_the_same_from_the_first_call_on(plans):
@@ -118,7 +131,7 @@ def test_a_plan_that_fails_while_it_is_measured_is_passed_over(plans, monkeypatc
             raise RuntimeError("out of memory")
 
     first = by_the_model(monkeypatch)
-    last = next(name for name in ("shift", "aten", "im2col") if name != first)
+    last = next(name for name in ("slow_conv2d", "im2col") if name != first)
     original = bypass.ALGORITHMS[last]
     monkeypatch.setitem(bypass.ALGORITHMS, last, Failing())
     assert last not in computed_by(3)
@@ -131,22 +144,10 @@ def test_an_algorithm_that_is_not_there_any_more_is_measured_again(plans, name):
     computed_by(1)
     (file,) = plans.glob("*")
     (record,) = records(plans)
-    file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
+    file.write_text(json.dumps({**record, "plan": name}) + "\n")
     with pytest.warns(UserWarning, match="without a plan for this device \\(1 of 1\\)"):
         assert set(in_the_next_process(2)) <= set(bypass.ALGORITHMS)
     assert len(records(plans)) == 2
-
-
-def test_rates_that_cannot_be_measured_are_the_usual_ones(plans, monkeypatch):
-    def fail(*_, **options):
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr("rocmprobe.bypass.choice.rates.seconds", fail)
-    rates.measured.cache_clear()
-    try:
-        assert rates.measured(torch.device("cpu")) == rates.USUAL["cpu"]
-    finally:
-        rates.measured.cache_clear()
 
 
 def test_a_gpu_is_timed_by_events_and_not_by_the_host_s_clock(monkeypatch):
@@ -167,7 +168,7 @@ def test_a_gpu_is_timed_by_events_and_not_by_the_host_s_clock(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    assert rates.seconds(torch.device("cuda", 0), lambda: order.append("call")) == 0.25
+    assert timing.seconds(torch.device("cuda", 0), lambda: order.append("call")) == 0.25
     assert order == ["record", "call", "record", "wait"]
 
 
@@ -183,7 +184,7 @@ def test_one_problem_s_plan_is_not_another_s(plans):
     [
         {"ROCMPROBE_BYPASS_MEASURE": "0"},
         {"ROCMPROBE_BYPASS_PLANS": "0"},
-        {"ROCMPROBE_BYPASS_ALGORITHM": "shift"},
+        {"ROCMPROBE_BYPASS_ALGORITHM": "slow_conv2d"},
     ],
 )
 def test_variables_by_which_nothing_is_kept(plans, monkeypatch, variables, tmp_path):
@@ -204,8 +205,8 @@ def test_deterministic_mode_measures_nothing_and_takes_no_notice_of_what_was_mea
         (file,) = plans.glob("*")
         (record,) = records(plans)
         torch.use_deterministic_algorithms(True)
-        for name in ("shift", "aten"):
-            file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
+        for name in ("im2col", "slow_conv2d"):
+            file.write_text(json.dumps({**record, "plan": name}) + "\n")
             assert in_the_next_process(5) == by_rule
     finally:
         torch.use_deterministic_algorithms(False)
@@ -216,7 +217,7 @@ def test_deterministic_mode_measures_nothing_and_takes_no_notice_of_what_was_mea
     [
         b"\x00\xff not a plan file",
         b"[]\n",
-        b'{"version": 0, "device": "x", "torch": "1", "problem": "p", "algorithm": "shift"}\n',
+        b'{"version": 0, "device": "x", "torch": "1", "problem": "p", "plan": "im2col"}\n',
         b'{"version": 1, "dev',
         b"[" * 100_000,
     ],
@@ -235,16 +236,7 @@ def test_a_file_that_is_damaged_or_of_others_is_warned_of_once(plans, content):
     # What can be read of a damaged file is used.
     file.write_bytes(own + content)
     with pytest.warns(UserWarning, match=r"\(1 of 2\)"):
-        assert in_the_next_process(1) == [json.loads(own)["algorithm"]]
-
-
-def test_an_algorithm_that_is_not_there_any_more_is_measured_anew(plans):
-    computed_by(3)
-    (file,) = plans.glob("*")
-    (record,) = records(plans)
-    file.write_text(json.dumps({**record, "algorithm": "gone"}) + "\n")
-    in_the_next_process(3)
-    assert [each["algorithm"] == "gone" for each in records(plans)] == [True, False]
+        assert in_the_next_process(1) == [json.loads(own)["plan"].split()[0]]
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(plans):
@@ -317,9 +309,107 @@ def test_variables_that_make_no_sense_are_refused(monkeypatch, name, value, said
 
 
 def test_variables_decide_what_a_caller_leaves_open(monkeypatch):
-    monkeypatch.setenv("ROCMPROBE_BYPASS_ALGORITHM", "shift")
-    assert computed_by(1) == ["shift"]
-    assert computed_by(1, algorithm="shift") == ["shift"]
+    monkeypatch.setenv("ROCMPROBE_BYPASS_ALGORITHM", "slow_conv2d")
+    assert computed_by(1) == ["slow_conv2d"]
+    assert computed_by(1, algorithm="im2col") == ["im2col"]
     monkeypatch.setenv("ROCMPROBE_BYPASS_WORKSPACE_MB", "0.01")
     # Only columns can be cut into pieces that small.
     assert computed_by(1) == ["im2col"]
+
+
+class Faulty:
+    """An algorithm with a planted fault in its results."""
+
+    def __init__(self, original, fault):
+        self.original, self.fault, self.runs = original, fault, 0
+
+    def __getattr__(self, name):
+        return getattr(self.original, name)
+
+    def forward(self, plan, image, weight, bias, feature):
+        self.runs += 1
+        self.original.forward(plan, image, weight, bias, feature)
+        self.fault(feature)
+
+    def backward(self, plan, image, weight, bias, feature):
+        self.runs += 1
+        self.original.backward(plan, image, weight, bias, feature)
+        self.fault(image if plan.task.direction == "bwd-data" else weight)
+
+
+FAULTS = {
+    "doubled channel": lambda result: result[:, 0].mul_(2),
+    "one wrong element": lambda result: result.view(-1)[-1].add_(1),
+    "swapped channels": lambda result: result[:, :2].copy_(result[:, :2].flip(1)),
+    "lost sample": lambda result: result[-1].zero_(),
+    "unwritten element": lambda result: result.view(-1)[7].fill_(float("nan")),
+}
+
+
+@pytest.fixture
+def proved(plans, monkeypatch):
+    """Plans on the CPU must prove themselves, as on a GPU."""
+    monkeypatch.setattr(proof, "DEVICE_TYPES", {"cpu"})
+    monkeypatch.setenv("ROCMPROBE_BYPASS_MEASURE", "0")
+    return plans
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
+def test_a_plan_with_a_fault_is_refused_and_the_next_one_is_exact(proved, monkeypatch, fault, direction):
+    image, weight = (torch.randn(shape, requires_grad=True) for shape in ((2, 6, 9, 8), (6, 6, 3, 3)))
+
+    def result():
+        if direction == "fwd":
+            return F.conv2d(image, weight, stride=2).detach()
+        leaf = image if direction == "bwd-data" else weight
+        return torch.autograd.grad(F.conv2d(image, weight, stride=2).square().sum(), leaf)[0]
+
+    expected = result()
+    faulty = Faulty(bypass.ALGORITHMS["slow_conv2d"], FAULTS[fault])
+    monkeypatch.setitem(bypass.ALGORITHMS, "slow_conv2d", faulty)
+    for _ in range(2):
+        bypass.reset_status()
+        with bypass.enabled("cpu", algorithm="im2col" if direction != "fwd" else "auto"):
+            F.conv2d(image, weight, stride=2)
+        with bypass.enabled("cpu"):
+            torch.testing.assert_close(result(), expected, rtol=1e-4, atol=1e-4)
+        status = bypass.status()
+        assert status["calls"].keys() == {"im2col"}
+        assert all("integers are wrong" in message for message in status["inexact"].values())
+        assert all(name.startswith("slow_conv2d: ") for name in status["inexact"])
+        bypass.forget()
+    # The second process read the results of the proofs.
+    assert faulty.runs == len({record["problem"] for record in records(proved) if record.get("fault")})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_exact_plans_pass_their_proof(proved, dtype, transposed, groups):
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    extra = {"output_padding": 1} if transposed else {}
+    shapes = (2, 6, 12, 11), (6, 6 // groups, 3, 3), (6,)
+    image, weight, bias = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+    with bypass.enabled("cpu"):
+        convolve(image, weight, bias, stride=2, padding=1, groups=groups, **extra).sum().backward()
+        F.conv1d(image[..., 0], weight[..., 0], groups=1) if groups == 1 else None
+    assert bypass.status()["inexact"] == {}
+    assert [record["fault"] for record in records(proved)] == [""] * len(records(proved))
+
+
+def test_no_exact_plan_and_no_proof_during_capture_are_errors(proved, monkeypatch):
+    monkeypatch.setattr(choices, "capturing", lambda device: True)
+    with pytest.raises(RuntimeError, match="in a captured graph was not computed before"):
+        computed_by(1)
+    monkeypatch.setattr(choices, "capturing", lambda device: False)
+    (name,) = in_the_next_process(1)
+    monkeypatch.setattr(choices, "capturing", lambda device: True)
+    assert in_the_next_process(1) == [name]
+    monkeypatch.setattr(choices, "capturing", lambda device: False)
+    for each in ("im2col", "slow_conv2d"):
+        faulty = Faulty(bypass.ALGORITHMS[each], FAULTS["doubled channel"])
+        monkeypatch.setitem(bypass.ALGORITHMS, each, faulty)
+    with pytest.raises(RuntimeError, match=r"no algorithm is exact for fwd float32 .* on cpu"):
+        computed_by(1, filters=8)
+    assert plan_file.inexact() == bypass.status()["inexact"]

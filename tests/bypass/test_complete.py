@@ -210,7 +210,9 @@ def test_checkpointing_computes_the_forward_again_in_the_bypass(reentrant):
     assert calls() == 2
     gradient = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).reshape(output.shape)
     output.backward(gradient)
-    assert calls() == 8
+    # Without reentrance, PyTorch stops when it has the input of the second convolution again.
+    early = not reentrant and hasattr(torch.utils.checkpoint, "set_checkpoint_early_stop")
+    assert calls() == (7 if early else 8)
     assert_same([output.detach(), leaf.grad, *(each.grad for each in module.parameters())], expected)
 
 

@@ -25,7 +25,6 @@ class Recorder(dispatch.Interceptor):
 
 class Fault(dispatch.Interceptor):
     name = "fault"
-    rank = dispatch.RANK_FAULTS
 
     def convolution(self, call, proceed):
         raise RuntimeError("miopenStatusUnknownError")
@@ -91,14 +90,14 @@ def test_a_recorder_above_sees_tied_backwards_too(layers):
     input, weight = problem()
     with bypass.enabled("cpu"):
         output = F.conv2d(input, weight)
-    layers(Recorder("recorder", dispatch.RANK_RECORDER, seen))
+    layers(Recorder("recorder", 3, seen))
     output.square().sum().backward()
     assert [each[1] for each in seen] == ["bwd"]
 
 
 def test_single_entry_lists_arrive_expanded(layers):
     seen = []
-    layers(Recorder("recorder", dispatch.RANK_RECORDER, seen))
+    layers(Recorder("recorder", 3, seen))
     input, weight = problem()
     torch.convolution(input, weight, None, [2], [1], [1], False, [0], 1)
     assert seen == [("recorder", "fwd", (2, 2))]
@@ -108,7 +107,7 @@ def test_traced_calls_meet_each_layer_once(layers):
     seen = []
     module = torch.nn.Conv2d(4, 6, 3)
     traced = torch.jit.trace(module, torch.randn(1, 4, 6, 6))
-    layers(Recorder("recorder", dispatch.RANK_RECORDER, seen))
+    layers(Recorder("recorder", 3, seen))
     traced(torch.randn(1, 4, 6, 6))
     assert len(seen) == 1
 

@@ -167,6 +167,7 @@ def test_what_is_left_native_and_why(module, input):
         "native": {"nothing to compute": 1, "dtype int64": 1},
         "pytorch": {},
         "own_kernels": {},
+        "inexact": {},
     }
     with bypass.enabled("cpu"):
         output = module(input[:0].requires_grad_())

@@ -25,9 +25,9 @@ import os
 import torch
 import torch.nn.functional as F
 import rocmprobe.bypass as bypass
-from rocmprobe.bypass import own_kernels
+from rocmprobe.bypass import kernel_modules
 
-own_kernels.DEVICE_TYPES.add("cpu")
+kernel_modules.DEVICE_TYPES.add("cpu")
 CPU = torch.device("cpu")
 
 def integers(*shape, dtype=torch.float32):
@@ -58,7 +58,7 @@ def library(tmp_path_factory):
 def passed(tmp_path_factory, library):
     """A cache folder in which the self-test has passed; that of float32 was run."""
     folder = tmp_path_factory.mktemp("cache")
-    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    code = 'print(kernel_modules.refusal(CPU, "float32"))'
     assert python(library, folder, code, ROCMPROBE_BYPASS_KERNELS="1") == [""]
     (file,) = (folder / "kernels").glob("verdict-*float32.json")
     for dtype in ("float16", "bfloat16"):
@@ -105,7 +105,7 @@ with bypass.enabled("cpu", algorithm="kernel-gemm"):
 print(*[name for name in bypass.status()["calls"] if "kernel" in name])
 print(bypass.status()["own_kernels"])
 print(bypass.explain(problem, "cpu")["fwd"].own_kernels)
-print(own_kernels.refusal(CPU, "float64"))
+print(kernel_modules.refusal(CPU, "float64"))
 """,
     )
     reason = "not tested on this machine yet: run `rocmprobe run`, or set ROCMPROBE_BYPASS_KERNELS=1"
@@ -192,7 +192,7 @@ bias = torch.ones(1).expand(100)
 expected = F.conv2d(x, w, bias)
 with bypass.enabled("cpu", algorithm="kernel-gemm"):
     print(torch.equal(F.conv2d(x, w, bias), expected))
-    own_kernels.forget()
+    kernel_modules.forget()
     print(torch.equal(F.conv2d(x, w, bias), expected), bypass.status()["calls"])
 """,
     )
@@ -207,8 +207,8 @@ def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed)
         """
         for value in ("0", "on", ""):
             os.environ["ROCMPROBE_BYPASS_KERNELS"] = value
-            own_kernels.forget()
-            print(own_kernels.refusal(CPU, "float32"))
+            kernel_modules.forget()
+            print(kernel_modules.refusal(CPU, "float32"))
         """,
     )
     word = "ROCMPROBE_BYPASS_KERNELS=on: set 0 or 1, or leave it unset"
@@ -217,7 +217,7 @@ def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed)
 
 @pytest.mark.thorough
 def test_a_verdict_holds_for_the_isa_that_the_card_is_shown_as(library, passed):
-    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    code = 'print(kernel_modules.refusal(CPU, "float32"))'
     (line,) = python(library, passed, code, isa="gfx1010:xnack-")
     assert line.startswith("not tested on this machine yet")
 
@@ -228,13 +228,13 @@ def test_while_a_graph_is_captured_nothing_is_compiled_or_loaded(library, passed
         library,
         passed,
         """
-        captured = own_kernels.capturing
-        own_kernels.capturing = lambda device: True
-        print(own_kernels.refusal(CPU, "float32"), own_kernels.kernels._device.cache_info().misses)
-        own_kernels.capturing = captured
-        print(own_kernels.refusal(CPU, "float32") == "")
-        own_kernels.capturing = lambda device: True
-        print(own_kernels.refusal(CPU, "float32") == "")
+        captured = kernel_modules.capturing
+        kernel_modules.capturing = lambda device: True
+        print(kernel_modules.refusal(CPU, "float32"), kernel_modules.kernels._device.cache_info().misses)
+        kernel_modules.capturing = captured
+        print(kernel_modules.refusal(CPU, "float32") == "")
+        kernel_modules.capturing = lambda device: True
+        print(kernel_modules.refusal(CPU, "float32") == "")
         """,
     )
     assert lines == ["kernels cannot be compiled or loaded while a graph is captured 0", "True", "True"]
@@ -254,7 +254,7 @@ def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, t
         library,
         tmp_path,
         """
-        print(own_kernels.refusal(CPU, "float32"))
+        print(kernel_modules.refusal(CPU, "float32"))
         x, w = integers(2, 8, 9, 9), integers(12, 8, 3, 3)
         with bypass.enabled("cpu"):
             print(torch.equal(F.conv2d(x, w), F.conv2d(x.double(), w.double()).float()))
@@ -282,7 +282,7 @@ def test_a_trial_that_fails_is_an_outcome_and_not_repeated(library, passed, tmp_
     if "Compile" not in fault:
         codes = shutil.ignore_patterns("verdict-*")
         shutil.copytree(passed / "kernels", tmp_path / "kernels", ignore=codes)
-    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    code = 'print(kernel_modules.refusal(CPU, "float32"))'
     tried = {"ROCMPROBE_BYPASS_KERNELS": "1", "LC_STAND_IN_FAULTS": fault}
     assert reason in python(library, tmp_path, code, **tried)[0]
     # The fault is gone, and the verdict stays.

@@ -146,7 +146,6 @@ class OperandFault(dispatch.Interceptor):
     """A fault that changes the input (in backward, the output's gradient) before the convolution."""
 
     name = "operand fault"
-    rank = dispatch.RANK_FAULTS
 
     def __init__(self, change: Any) -> None:
         self._change = change

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from asking import context  # noqa: E402
 from runs import run  # noqa: E402
 
-from rocmprobe.bypass import own_kernels  # noqa: E402
+from rocmprobe.bypass import kernel_modules  # noqa: E402
 from rocmprobe.checks import CHECKS  # noqa: E402
 from rocmprobe.checks.tools.compiler import Compiler  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext, CheckResult  # noqa: E402
@@ -115,8 +115,8 @@ class AsAGpu:
 @pytest.mark.parametrize("wrong", [(), ("kernel-gemm 64x64x8 fwd: 3 of 9 values differ",)])
 def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     trial = SelfTest(1.5, 200, wrong, "gather_gemm_64x64x8: 126 VGPRs, 79 SGPRs, 8192 bytes of LDS")
-    monkeypatch.setattr(own_kernels, "tried", lambda device, dtype: trial)
-    monkeypatch.setattr(own_kernels, "rates", lambda device: Rates(1e-5, 5e12, 3e11))
+    monkeypatch.setattr(kernel_modules, "tried", lambda device, dtype: trial)
+    monkeypatch.setattr(kernel_modules, "rates", lambda device: Rates(1e-5, 5e12, 3e11))
     asks = asked("float32")
     answer = CHECKS["kernel"].function(replace(asks, backend=AsAGpu(asks.backend)))
     assert answer.timings["compile"] == 1.5
@@ -133,7 +133,7 @@ def test_kernels_that_cannot_be_used_are_not_applicable(monkeypatch: pytest.Monk
     def tried(device: Any, dtype: str) -> SelfTest:
         raise KernelsUnavailable("the native ISA of the GPU is unknown")
 
-    monkeypatch.setattr(own_kernels, "tried", tried)
+    monkeypatch.setattr(kernel_modules, "tried", tried)
     asks = asked("float16")
     with pytest.raises(NotApplicable, match="the native ISA of the GPU is unknown"):
         CHECKS["kernel"].function(replace(asks, backend=AsAGpu(asks.backend)))

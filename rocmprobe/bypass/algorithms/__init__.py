@@ -5,21 +5,17 @@ Algorithms only multiply and add, so results on small integers are exact.
 
 from __future__ import annotations
 
-from rocmprobe.bypass.algorithms.aten import Aten
-from rocmprobe.bypass.algorithms.base import Algorithm, Operands, Plan
-from rocmprobe.bypass.algorithms.col2im import Col2im
-from rocmprobe.bypass.algorithms.depthwise_shift import DepthwiseShift
+from rocmprobe.bypass.algorithms.algorithm import Algorithm, Plan, Task
+from rocmprobe.bypass.algorithms.depthwise import Depthwise
+from rocmprobe.bypass.algorithms.gpu_kernel import GpuKernel
 from rocmprobe.bypass.algorithms.im2col import Im2col
-from rocmprobe.bypass.algorithms.own_kernels import OwnKernel
 from rocmprobe.bypass.algorithms.pointwise import Pointwise
-from rocmprobe.bypass.algorithms.shift import Shift
+from rocmprobe.bypass.algorithms.slow_conv2d import SlowConv2d
 from rocmprobe.kernels import NAMES
 
-__all__ = ["ALGORITHMS", "Algorithm", "Operands", "Plan"]
+__all__ = ["ALGORITHMS", "Algorithm", "Plan", "Task"]
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
-    for algorithm in (
-        Pointwise(), Im2col(), Shift(), DepthwiseShift(), Col2im(), Aten(), *map(OwnKernel, NAMES),
-    )
-}  # fmt: skip
+    for algorithm in (Pointwise(), Im2col(), SlowConv2d(), Depthwise(), *map(GpuKernel, NAMES))
+}

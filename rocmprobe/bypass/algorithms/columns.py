@@ -1,4 +1,4 @@
-"""Functions that copy an image to columns (im2col) and add columns to an image (col2im).
+"""Parts of a convolution that are computed one after another, with their columns.
 
 A column contains the values under one window of the image.
 """
@@ -6,138 +6,137 @@ A column contains the values under one window of the image.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import product
 from math import prod
+from typing import Union
 
 import torch
 
+from rocmprobe.bypass.algorithms.matrices import Buffer, ranges
 from rocmprobe.geometry import Geometry
 
 #: Range of windows (first window, last window + 1), for each spatial dimension.
 Box = Sequence[tuple[int, int]]
+#: Part of a tensor: (dimension, start, length) of each dimension that is not taken as a whole.
+Part = tuple[tuple[int, int, int], ...]
 
 
-def overlap(
-    starts: Sequence[int], spans: Sequence[int], sizes: Sequence[int]
-) -> tuple[list[slice], list[slice]]:
-    """Intersect a box with an image, and return (slices of the image, slices of the box).
-
-    The box starts at the image positions ``starts`` and has the lengths ``spans``. ``sizes`` are the sizes of
-    the image.
-    """
-    image, span = [], []
-    for start, length, size in zip(starts, spans, sizes):
-        begin, end = (min(max(edge, 0), size) for edge in (start, start + length))
-        image.append(slice(begin, end))
-        span.append(slice(begin - start, end - start))
-    return image, span
+def pieces(plain: Geometry, samples: int, tile: Sequence[int]) -> tuple[Piece, ...]:
+    """Split a convolution into chunks of samples and tiles of windows."""
+    boxes = list(product(*(ranges(size, step) for size, step in zip(plain.feature, tile))))
+    return tuple(
+        Piece(plain, first, last, box, begins=number == 0, ends=number == len(boxes) - 1)
+        for first, last in ranges(plain.batch, samples)
+        for number, box in enumerate(boxes)
+    )
 
 
-class Covered:
-    """Reader for the region of an image under some windows, with zeros outside of the image.
+class Piece:
+    """Some windows of some samples. All sizes and offsets are computed once.
 
-    Args:
-        image: ``(N, C, *image)`` of any strides.
-        plain: sizes of the convolution.
-        samples, tile: largest chunk and tile that will be requested.
+    Attributes:
+        samples: number of samples.
+        counts: number of windows, for each spatial dimension.
+        begins: True for the first piece of these samples.
+        ends: True for the last piece of these samples.
     """
 
-    def __init__(self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int]) -> None:
-        self._image = image
+    def __init__(self, plain: Geometry, first: int, last: int, box: Box, *, begins: bool, ends: bool) -> None:
         self._plain = plain
-        self._padded: torch.Tensor | None = None
-        self._box: Box | None = None
-        if plain.reaches_outside():
-            self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
+        self._box = box
+        self.samples = last - first
+        self.counts = tuple(end - begin for begin, end in box)
+        self.begins = begins
+        self.ends = ends
+        chunk = _part(0, first, last, plain.batch)
+        self._chunk = chunk
+        self._windows = chunk + tuple(
+            place
+            for dimension, ((begin, end), size) in enumerate(zip(box, plain.feature), 2)
+            for place in _part(dimension, begin, end, size)
+        )
+        region: list[tuple[int, int, int]] = []
+        pads: list[int] = []
+        for dimension, ((begin, _), s, p, span, size) in enumerate(
+            zip(box, plain.stride, plain.padding, plain.span(self.counts), plain.image), 2
+        ):
+            start = begin * s - p
+            low, high = (min(max(edge, 0), size) for edge in (start, start + span))
+            region += _part(dimension, low, high, size)
+            before = min(max(-start, 0), span)
+            pads += [before, span - before - (high - low)]
+        self._region = (*chunk, *region)
+        # PyTorch expects the last dimension first.
+        self._pads = [pad for at in range(len(pads) - 2, -1, -2) for pad in pads[at : at + 2]]
+        if not any(self._pads):
+            self._pads = []
+        self._shape = (plain.channels, *plain.kernel, self.samples, *self.counts)
+        self._matrices = (plain.groups, plain.depth, self.samples * prod(self.counts))
 
-    def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the part of the samples ``first:last`` that the windows in ``box`` cover.
+    def of_samples(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the samples of this piece."""
+        return _narrowed(tensor, self._chunk)
 
-        The next call can overwrite the result ``(n, C, *region)``.
-        """
+    def of_feature(self, feature: torch.Tensor) -> torch.Tensor:
+        """Return the windows of this piece."""
+        return _narrowed(feature, self._windows)
+
+    def columns(self, image: torch.Tensor, buffer: Buffer) -> torch.Tensor:
+        """Return the columns ``(groups, depth, samples * windows)`` of the windows, in ``buffer``."""
+        source = _narrowed(image, self._region)
+        if self._pads:
+            source = torch.constant_pad_nd(source, self._pads)
         plain = self._plain
-        counts = [end - begin for begin, end in box]
-        starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
-        spans = [slice(0, span) for span in plain.span(counts)]
-        inside, placed = overlap(starts, plain.span(counts), plain.image)
-        everything = slice(None)
-        part = self._image[first:last][index(everything, everything, *inside)]
-        if self._padded is None or placed == spans:
-            return part
-        padded = self._padded[index(slice(last - first), everything, *spans)]
-        if box != self._box:
-            # If the box is the same as in the last call, the border is still zero.
-            self._padded.zero_()
-            self._box = box
-        padded[index(everything, everything, *placed)].copy_(part)
-        return padded
-
-
-class Windows:
-    """Reader for the columns of an image.
-
-    Args:
-        image: ``(N, C, *image)`` of any strides.
-        plain: sizes of the convolution.
-        samples, tile: largest chunk and tile that will be requested.
-        dtype: dtype of the columns.
-    """
-
-    def __init__(
-        self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int], dtype: torch.dtype
-    ) -> None:
-        self._plain = plain
-        self._covered = Covered(image, plain, samples, tile)
-        self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
-
-    def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the columns of the samples ``first:last`` for the windows in ``box``.
-
-        The next call overwrites the result ``(groups, depth, n * windows)``.
-        """
-        plain = self._plain
-        counts = [end - begin for begin, end in box]
-        source = self._covered.part(first, last, box)
         of_sample, of_channel, *inner = source.stride()
         windows = source.as_strided(
-            (plain.channels, *plain.kernel, last - first, *counts),
+            self._shape,
             (
                 of_channel,
-                *(stride * d for stride, d in zip(inner, plain.dilation)),
+                *[stride * d for stride, d in zip(inner, plain.dilation)],
                 of_sample,
-                *(stride * s for stride, s in zip(inner, plain.stride)),
+                *[stride * s for stride, s in zip(inner, plain.stride)],
             ),
         )
-        columns = self._columns[: windows.numel()]
-        columns.view(windows.shape).copy_(windows)
-        return columns.view(plain.groups, plain.depth, -1)
+        columns = buffer.take(self._shape)
+        columns.copy_(windows)
+        return columns.view(self._matrices)
+
+    def add_columns(self, image: torch.Tensor, columns: torch.Tensor) -> None:
+        """Add columns ``(groups, depth, samples * windows)`` to these samples of an image, in place.
+
+        Values outside of the image are dropped.
+        """
+        taps = columns.view(self._shape)
+        channels_first = image.transpose(0, 1)
+        for source, target in self._scatter:
+            channels_first[target].add_(taps[source])
+
+    @cached_property
+    def _scatter(self) -> list[tuple[tuple[Union[int, slice], ...], tuple[slice, ...]]]:
+        """Indices of the columns and of the image, for each tap that lies inside the image."""
+        plain, everything = self._plain, slice(None)
+        found: list[tuple[tuple[Union[int, slice], ...], tuple[slice, ...]]] = []
+        for tap in product(*(range(k) for k in plain.kernel)):
+            source, target = [], []
+            for (begin, end), t, size, s, p, d in zip(
+                self._box, tap, plain.image, plain.stride, plain.padding, plain.dilation
+            ):
+                offset = t * d - p
+                first = max(begin, -(offset // s))
+                last = max(first, min(end, (size - 1 - offset) // s + 1))
+                source.append(slice(first - begin, last - begin))
+                target.append(slice(first * s + offset, (last - 1) * s + offset + 1, s))
+            if all(each.stop > each.start for each in source):
+                found.append(((everything, *tap, everything, *source), (everything, everything, *target)))
+        return found
 
 
-def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
-    """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` to ``image``, in place.
-
-    Values outside of the image are dropped.
-    """
-    counts = [end - begin for begin, end in box]
-    taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)
-    channels_first = image.transpose(0, 1)
-    everything = slice(None)
-    for tap in product(*(range(k) for k in plain.kernel)):
-        source, target = [], []
-        for (begin, end), t, size, s, p, d in zip(
-            box, tap, plain.image, plain.stride, plain.padding, plain.dilation
-        ):
-            offset = t * d - p
-            first = max(begin, -(offset // s))
-            last = max(first, min(end, (size - 1 - offset) // s + 1))
-            source.append(slice(first - begin, last - begin))
-            target.append(slice(first * s + offset, (last - 1) * s + offset + 1, s))
-        values = taps[index(everything, *tap, everything, *source)]
-        if values.numel():
-            channels_first[index(everything, everything, *target)].add_(values)
+def _part(dimension: int, start: int, stop: int, size: int) -> Part:
+    return () if (start, stop) == (0, size) else ((dimension, start, stop - start),)
 
 
-def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """Return ``parts`` as an index of a tensor."""
-    # Python 3.9 rejects ``tensor[first, *rest]``.
-    return parts
+def _narrowed(tensor: torch.Tensor, part: Part) -> torch.Tensor:
+    for dimension, start, length in part:
+        tensor = tensor.narrow(dimension, start, length)
+    return tensor

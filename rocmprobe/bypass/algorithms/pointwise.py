@@ -5,99 +5,92 @@ Workspace: none, or a copy of the weight gradient if it is not contiguous.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Optional
+
 import torch
 
-from rocmprobe.bypass.algorithms.base import (
+from rocmprobe.bypass.algorithms.algorithm import (
+    BWD_DATA,
     BWD_WEIGHTS,
     Algorithm,
-    Operands,
     Plan,
-    gemm_flops,
+    Task,
     weight_traffic,
 )
-from rocmprobe.bypass.algorithms.gemm import accumulate, as_matrices, is_ready, multiply
-from rocmprobe.bypass.algorithms.im2col import store_total, weight_matrices, weight_total
+from rocmprobe.bypass.algorithms.matrices import accumulate, multiply, weight_matrices
 from rocmprobe.geometry import Geometry
 
 
 class Pointwise(Algorithm):
     name = "pointwise"
 
-    def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
-        if not (plain.is_pointwise() and operands.dense and operands.wide == operands.size):
-            return None
-        weight = plain.filters * plain.depth * operands.wide
-        copy = weight if direction == BWD_WEIGHTS and operands.channels_last else 0
-        launches = 1 if plain.groups == 1 else plain.batch
-        moved = 2 * copy + weight_traffic(plain, operands, direction, plain.batch)
-        return Plan(self.name, False, plain.batch, plain.feature, copy, gemm_flops(plain), moved, launches)
+    def applies(self, task: Task) -> bool:
+        # Half precision must be summed up in fp32: a GPU does so within a product, but not over products.
+        exact = not task.half or (task.on_gpu and task.direction != BWD_WEIGHTS)
+        return exact and task.dense and task.plain.is_pointwise()
+
+    def cost(self, task: Task) -> Sequence[Plan]:
+        plain = task.plain
+        copy = task.weight_bytes if task.direction == BWD_WEIGHTS and task.channels_last else 0
+        launches = 1 if plain.groups == 1 and task.direction != BWD_WEIGHTS else plain.batch
+        moved = 2 * copy + weight_traffic(task, plain.batch)
+        return [Plan(self.name, task, plain.batch, plain.feature, copy, plain.flops, moved, launches)]
 
     def forward(
         self,
         plan: Plan,
-        plain: Geometry,
         image: torch.Tensor,
         weight: torch.Tensor,
-        bias: torch.Tensor | None,
+        bias: Optional[torch.Tensor],
         feature: torch.Tensor,
     ) -> None:
-        _through(plain, image, weight_matrices(weight, plain), bias, feature)
+        plain = plan.task.plain
+        _multiply(plain, image, weight_matrices(weight, plain, weight.dtype), bias, feature)
 
-    def backward_data(
+    def backward(
         self,
         plan: Plan,
-        plain: Geometry,
-        gradient: torch.Tensor,
+        image: torch.Tensor,
         weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        image: torch.Tensor,
+        bias: Optional[torch.Tensor],
+        feature: torch.Tensor,
     ) -> None:
-        _through(plain, gradient, weight_matrices(weight, plain).transpose(1, 2), bias, image)
-
-    def backward_weights(
-        self,
-        plan: Plan,
-        plain: Geometry,
-        image: torch.Tensor,
-        gradient: torch.Tensor,
-        weight_gradient: torch.Tensor,
-    ) -> None:
-        total = weight_total(weight_gradient, plain, image.dtype)
-        samples = zip(_matrices(gradient, plain), _matrices(image, plain))
-        for sample, (gradients, images) in enumerate(samples):
-            accumulate(total, gradients, images, first=sample == 0)
-        store_total(total, weight_gradient)
-
-
-def is_dense(plain: Geometry, *operands: torch.Tensor) -> bool:
-    """Return True if BLAS can use the ``(N, C, *spatial)`` operands as matrices without a copy."""
-    return all(as_matrices(operand, plain.groups) is not None for operand in operands)
+        plain = plan.task.plain
+        if plan.task.direction == BWD_DATA:
+            transposed = weight_matrices(weight, plain, weight.dtype).transpose(1, 2)
+            _multiply(plain, feature, transposed, bias, image)
+            return
+        total = weight
+        if not weight.is_contiguous():
+            total = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        by_group = total.view(plain.groups, plain.filters // plain.groups, plain.depth)
+        sides = zip(_matrices(feature, plain), _matrices(image, plain))
+        for sample, (features, images) in enumerate(sides):
+            accumulate(by_group, features, images, first=sample == 0)
+        if total is not weight:
+            weight.copy_(total)
 
 
-def is_dense_weight(plain: Geometry, weight: torch.Tensor) -> bool:
-    """Return True if BLAS can use the weight as one matrix per group without a copy."""
-    grouped = (plain.groups, plain.filters // plain.groups, plain.depth)
-    try:
-        return is_ready(weight.view(grouped))
-    except RuntimeError:
-        return False
-
-
-def _through(
+def _multiply(
     plain: Geometry,
     source: torch.Tensor,
     weight: torch.Tensor,
-    bias: torch.Tensor | None,
+    bias: Optional[torch.Tensor],
     result: torch.Tensor,
 ) -> None:
     by_group = None if bias is None else bias.reshape(plain.groups, -1, 1)
-    sources, targets = _matrices(source, plain), _matrices(result, plain)
     if plain.groups == 1:
-        stacked = weight.expand(plain.batch, *weight.shape[1:])
-        multiply(stacked, sources[:, 0], targets[:, 0], by_group)
+        batch, positions = plain.batch, prod(plain.image)
+        if batch > 1:
+            weight = weight.expand(batch, -1, -1)
+        sources, results = source.view(batch, -1, positions), result.view(batch, -1, positions)
+        multiply(weight, sources, results, by_group)
         return
-    for each, target in zip(sources, targets):
-        multiply(weight, each, target, by_group)
+    sources, results = _matrices(source, plain), _matrices(result, plain)
+    for some, into in zip(sources, results):
+        multiply(weight, some, into, by_group)
 
 
 def _matrices(tensor: torch.Tensor, plain: Geometry) -> torch.Tensor:

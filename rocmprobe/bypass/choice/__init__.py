@@ -1,1 +1,1 @@
-"""Choice of the algorithm for a problem, by measurement or by a cost model."""
+"""Choice of the plan for a task: by a cost model, which a clear measurement overrules."""

@@ -47,7 +47,7 @@ class Recorder(dispatch.Interceptor):
     """Interceptor that records every convolution and changes nothing."""
 
     name = "recorder"
-    rank = dispatch.RANK_RECORDER
+    rank = 3
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

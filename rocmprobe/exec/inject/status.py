@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rocmprobe.bypass import counts, own_kernels
+from rocmprobe.bypass import counts, kernel_modules
 from rocmprobe.exec.inject.ending import append, at_end
 
 
@@ -22,7 +22,7 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
 
     def write() -> None:
         line = {"pid": os.getpid(), "command": sys.argv, "device": _device(devices), **counts.counted()}
-        line["own_kernels"] = own_kernels.state()
+        line["own_kernels"] = kernel_modules.state()
         try:
             append(path, line)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Adapter that runs the kernels of :mod:`rocmprobe.kernels` on PyTorch's tensors."""
+"""The kernels of :mod:`rocmprobe.kernels` on PyTorch's devices: loaded, or the reason why not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 
 from rocmprobe import kernels
 from rocmprobe.bypass.operators import capturing, lock_across_forks
-from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import KernelsUnavailable
 
 #: Number of bytes to copy in the measurement, and its limit as a fraction of the GPU's memory. The source and
@@ -30,6 +29,11 @@ class _Kernels:
 
 #: Results of earlier calls, keyed by device and dtype.
 _known: dict[tuple[torch.device, str], _Kernels] = {}
+
+
+def stream(device: torch.device) -> int:
+    """Return the handle of the current stream."""
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
 def refusal(device: torch.device, dtype: str) -> str:
@@ -95,44 +99,7 @@ def rates(device: torch.device) -> kernels.Rates:
     size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
     with torch.cuda.device(device):
         image, feature = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
-        return kernels.measure(device.index or 0, image.data_ptr(), feature.data_ptr(), size, _stream(device))
-
-
-def compute(
-    family: str,
-    direction: str,
-    plain: Geometry,
-    variant: str,
-    workspace_bytes: int,
-    image: torch.Tensor,
-    weight: torch.Tensor,
-    bias: Optional[torch.Tensor],
-    feature: torch.Tensor,
-) -> None:
-    """Launch the kernel ``variant`` of ``family`` for one direction of a problem.
-
-    Raises:
-        RuntimeError: if the kernels cannot be used, or if a launch fails.
-    """
-    dtype = str(image.dtype).rpartition(".")[2]
-    known = _kernels(image.device, dtype)
-    if known.module is None:
-        raise RuntimeError(f"rocmprobe cannot use its kernels for {dtype} on {image.device}: {known.refusal}")
-    # The kernels require a contiguous bias.
-    bias = None if bias is None else bias.contiguous()
-    strides = image.stride(), weight.stride(), feature.stride()
-    workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
-    addresses = {
-        "image": image.data_ptr(), "weight": weight.data_ptr(), "feature": feature.data_ptr(),
-        "bias": 0 if bias is None else bias.data_ptr(), "workspace": workspace.data_ptr(),
-    }  # fmt: skip
-    try:
-        kernels.convolution(
-            known.module, family, direction, plain, variant, workspace_bytes, addresses, strides,
-            _stream(image.device),
-        )  # fmt: skip
-    except KernelsUnavailable as unavailable:
-        raise RuntimeError(unavailable.reason) from unavailable
+        return kernels.measure(device.index or 0, image.data_ptr(), feature.data_ptr(), size, stream(device))
 
 
 def _found_out(device: torch.device, dtype: str) -> _Kernels:
@@ -140,7 +107,3 @@ def _found_out(device: torch.device, dtype: str) -> _Kernels:
         return _Kernels("", kernels.available(device.index or 0, dtype))
     except KernelsUnavailable as unavailable:
         return _Kernels(unavailable.reason)
-
-
-def _stream(device: torch.device) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0

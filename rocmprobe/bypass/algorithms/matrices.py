@@ -1,11 +1,14 @@
-"""Matrix products of operands that BLAS can use without a copy."""
+"""Tensors as matrices that BLAS can use without a copy, and products of such matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Optional
 
 import torch
+
+from rocmprobe.geometry import Geometry
 
 
 def is_ready(matrices: torch.Tensor) -> bool:
@@ -18,17 +21,27 @@ def is_ready(matrices: torch.Tensor) -> bool:
     return by_rows or by_columns
 
 
-def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
+def as_matrices(tensor: torch.Tensor, groups: int) -> Optional[torch.Tensor]:
     """View ``(n, C, *spatial)`` as ``(n, groups, C / groups, positions)``.
 
     Return None if a copy is needed.
     """
-    shape = (tensor.shape[0], groups, tensor.shape[1] // groups, tensor[0, 0].numel())
+    shape = tensor.shape
     try:
-        matrices = tensor.view(shape)
+        matrices = tensor.view(shape[0], groups, shape[1] // groups, prod(shape[2:]))
     except RuntimeError:
         return None
     return matrices if is_ready(matrices) else None
+
+
+def is_dense(plain: Geometry, tensor: torch.Tensor, is_weight: bool) -> bool:
+    """Return True if BLAS can use an image, feature or weight as one matrix per group without a copy."""
+    if not is_weight:
+        return as_matrices(tensor, plain.groups) is not None
+    try:
+        return is_ready(tensor.view(plain.groups, plain.filters // plain.groups, plain.depth))
+    except RuntimeError:
+        return False
 
 
 class Buffer:
@@ -37,14 +50,17 @@ class Buffer:
     def __init__(self, like: torch.Tensor, dtype: torch.dtype) -> None:
         self._like = like
         self._dtype = dtype
-        self._memory: torch.Tensor | None = None
+        self._memory: Optional[torch.Tensor] = None
 
-    def take(self, shape: Sequence[int]) -> torch.Tensor:
+    def take(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Return an uninitialised contiguous tensor, valid until the next call."""
+        memory = self._memory
         wanted = prod(shape)
-        if self._memory is None or self._memory.numel() < wanted:
-            self._memory = self._like.new_empty(wanted, dtype=self._dtype)
-        return self._memory[:wanted].view(tuple(shape))
+        if memory is None or memory.numel() < wanted:
+            memory = self._memory = self._like.new_empty(shape, dtype=self._dtype)
+        if memory.shape == shape:
+            return memory
+        return memory.view(-1)[:wanted].view(shape)
 
 
 def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
@@ -52,18 +68,25 @@ def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.
 
     A copy, if needed, lies in ``buffer``.
     """
-    if tensor.shape[0] == 1 and tensor.dtype == dtype:
+    samples, channels, *sizes = tensor.shape
+    if samples == 1 and tensor.dtype == dtype:
         ready = as_matrices(tensor, groups)
         if ready is not None:
             return ready[0]
-    channels_first = tensor.transpose(0, 1)
-    copy = buffer.take(channels_first.shape)
-    copy.copy_(channels_first)
-    return copy.view(groups, tensor.shape[1] // groups, -1)
+    copy = buffer.take((channels, samples, *sizes))
+    copy.copy_(tensor.transpose(0, 1))
+    return copy.view(groups, channels // groups, -1)
+
+
+def weight_matrices(weight: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
+    """Return the weight as ``(groups, filters / groups, depth)`` in ``dtype``."""
+    if weight.dtype != dtype:
+        weight = weight.to(dtype, memory_format=torch.contiguous_format)
+    return weight.reshape(plain.groups, plain.filters // plain.groups, plain.depth)
 
 
 def multiply(
-    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, bias: Optional[torch.Tensor] = None
 ) -> None:
     """Compute ``out[g] = left[g] @ right[g] + bias[g]``. ``bias`` is ``(g, rows, 1)`` or None."""
     if left.shape[0] == 1:
@@ -83,16 +106,10 @@ def accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, fir
     transposed = right.transpose(1, 2)
     if first:
         multiply(left, transposed, total)
+    elif total.shape[0] == 1:
+        total[0].addmm_(left[0], transposed[0])
     else:
-        add_product(total, left, transposed)
-
-
-def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Add ``left[g] @ right[g]`` to ``total[g]``."""
-    if total.shape[0] == 1:
-        total[0].addmm_(left[0], right[0])
-    else:
-        total.baddbmm_(left, right)
+        total.baddbmm_(left, transposed)
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
