@@ -50,7 +50,9 @@ _ABOUT = {
     "torch": r"(?i:\btorch|pytorch|kernel errors might be asynch)|RuntimeError: HIP error|miopenStatus",
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|\bhip[A-Z]|MIOpen|miopen|Radeon|Instinct|\bRX \d"
     r"|\bAMD\b",
-    "nvidia": r"GeForce|\bRTX ?\d|NVIDIA-SMI \d|\bsm_\d\d|CUDNN_STATUS|libcudnn|Tesla [A-Z]\d",
+    "nvidia": r"GeForce|\b[RG]TX ?\d|NVIDIA (?:[AHLB]\d{2,3}\b|Tesla|TITAN|Quadro)|NVIDIA-SMI \d|\bsm_\d\d"
+    r"|CUDNN_STATUS|libcudnn|Nvidia driver version: \d",
+    "rocm-torch": r"torch\S{0,20}(?: version)?[:= ]{0,3}\S{0,16}\+rocm\d|ROCM used to build PyTorch: \d",
     "miopen": r"MIOpen|miopen",
     "training": r"\b[Ee]poch|\bloss\b|backward\(",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(?:Hip|Ocl|Asm)\]",
@@ -63,6 +65,10 @@ _ABOUT = {
     "apt": r"have unmet dependencies|^E: |dpkg: error|held broken packages",
     "system-include": r"-isystem[ =]?/usr/include(?![\w/])",
 }
+#: PyTorch's collect_env prints these lines if it was built without ROCm.
+_NO_AMD = re.compile(
+    r"(?:ROCM used to build PyTorch|HIP runtime version|MIOpen runtime version): N/A|hip: None"
+)
 #: Patterns for the facts only. In a log, these words can have another meaning.
 _STATED = {
     "windows": r"(?i:windows)",
@@ -148,6 +154,7 @@ def conditions(facts: Facts, text: str) -> Mapping[str, str]:
 
 def _about(facts: Facts, text: str) -> set[str]:
     stated = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
+    text = _NO_AMD.sub("", text)
     words = {word for word, pattern in _ABOUT.items() if _in(pattern, stated) or _in(pattern, text)}
     words |= {word for word, pattern in _STATED.items() if _in(pattern, stated)}
     if facts.true_gfx or facts.effective_gfx:
@@ -172,6 +179,8 @@ def _chip(facts: Facts) -> Iterator[str]:
     family = row.family if row else _family_of_pattern(gfx)
     if family in _FAMILIES:
         yield _FAMILIES[family]
+    if row:
+        yield row.gfx
     if row and row.apu is True:
         yield "apu"
     if row and not row.wheels:

@@ -57,7 +57,7 @@ _TESTS = {
 }  # fmt: skip
 #: Abnormal ends that a user or `rocmprobe exec` states.
 _ENDS = {"segv": "a segmentation fault", "abort": "an abort", "hang": "a hang"}
-_LONGEST_START = 40
+_LONGEST_START, _MESSAGE_LINES = 40, 4
 #: Commands that do not work on Windows.
 _LINUX = re.compile(r"rocmprobe (?:run|exec)|rocminfo|sudo|`ls |uname|rocm-smi")
 ANSWERS = ("known", "located", "elsewhere", "nothing")
@@ -239,7 +239,10 @@ def located(diagnosis: Diagnosis, failure: Failure, facts: Facts) -> Explanation
 
 
 def _quoted(hit: Hit) -> str:
+    # The last message counts, and of a message with several lines the first.
     line = hit.lines[-1]
+    for before in reversed(hit.lines[:-1]):
+        line = before if line.number - before.number < _MESSAGE_LINES else line
     at = hit.signature.regex.search(line.text)
     # The runtime's log lines begin with places and times, which would hide the message.
     start = line.text.rfind(": ", 0, at.start()) + 2 if at and at.start() >= _LONGEST_START else 0

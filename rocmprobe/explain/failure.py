@@ -55,6 +55,7 @@ _NATIVE_FRAMES = (
     re.compile(r"^\s*0x[0-9a-f]+ in .*? from \S*?(?P<library>[\w+.-]+?\.so[.\d]*)"),
     re.compile(r"^\s*(?:\S*/)?(?P<library>[\w+.-]+?\.so[.\d]*)\(\+?\S*\+?0x[0-9a-f]+\)"),
     re.compile(r"(?i)\bfault(?:ing)? module(?: name)?\W+(?P<library>[\w+.-]+\.(?:dll|exe|pyd))"),
+    re.compile(r"(?i)^0x[0-9A-F]{8,16}, \S.*?(?P<library>[\w+.-]+\.(?:dll|pyd))\(0x"),
     re.compile(r"(?i)^MODULE_NAME: (?P<library>\w+)"),
     re.compile(r"^[0-9a-f`]{16,17} [0-9a-f`]{16,17} (?P<library>\w+)!"),
     re.compile(r"(?:segfault|general protection fault|trap \w+)\b.*\bin (?P<library>[\w+.-]+?\.so[.\d]*)\["),
@@ -63,7 +64,7 @@ _NATIVE_FRAMES = (
 #: Libraries that only pass a failure on.
 _PASSES_ON = re.compile(
     r"(?i)^(?:libc|libpthread|libstdc\+\+|libgcc_s|libm|ld-linux\S*|ld|ntdll|kernelbase|kernel32|ucrtbase"
-    r"|vcruntime\w*|msvcp\w*|libpython\S*|python\d+|python3?)(?:\.so|\.dll|[-.]|$)"
+    r"|vcruntime\w*|msvcp\w*|libpython\S*|python\d+|python3?|_\w+)(?:\.so|\.dll|\.pyd|[-.]|$)"
 )
 _ENDS = (
     (re.compile(r"[Ss]egmentation fault|SIGSEGV|signal 11\b|status 139\b|(?i:0xc0000005)|[Aa]ccess violation"
@@ -115,10 +116,11 @@ def failure_in(lines: Sequence[Line]) -> Failure:
     at: Optional[Line] = None
     begin = 0
     inner_first = chained = waits = False
-    for line in lines:
+    # A log keeps a repeated line once, and the last occurrence is nearest to the failure.
+    for line in sorted(lines, key=lambda line: max(line.number, line.last)):
         text = line.text
         if _TRACEBACK in text:
-            begin = begin if chained else line.number
+            begin = begin if chained else max(line.number, line.last)
             kind = message = owner = ""
             inner_first = chained = waits = False
         elif _CHAINED.search(text):

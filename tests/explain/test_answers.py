@@ -42,6 +42,10 @@ LOGS = {
     "a build that works": ("[  9%] Building CXX object a.o\n[100%] Built target llama-cli", "nothing"),
     "another database": ("sqlite3.OperationalError: unable to open database file", "nothing"),
     "a key in a package": (TRACE.format("transformers") + "KeyError: 'qwen9'", "elsewhere"),
+    "an exception that came before": (
+        "ImportError: no name 'a'\nok\n" + TRACE.format("peft") + "ImportError: no name 'a'",
+        "elsewhere",
+    ),
     "an interrupt": (TRACE.format("tqdm") + "KeyboardInterrupt", "elsewhere"),
     "an NVIDIA GPU": ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: unknown error", "elsewhere"),
     "a status": (TRACE.format("torch") + "RuntimeError: miopenStatusUnknownError", "located"),
@@ -172,6 +176,11 @@ def test_another_device_than_the_stated_card_is_no_good_end() -> None:
     log = "Device name: AMD Radeon RX 6600\namdgpu.ids: No such file or directory"
     assert answer(log, gpu="Radeon RX 7900 XTX").answer == "nothing"
     assert answer(log, gpu="Radeon RX 6600").cause == "benign-warning"
+
+
+def test_a_log_of_the_gpu_in_a_processor_gets_the_card_instead_of_another_torch() -> None:
+    log = "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal seek"
+    assert "rocmprobe detect" in answer(log, true_gfx="gfx1036").remedy.commands
 
 
 def test_advice_is_never_for_callers_of_miopen() -> None:
