@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn, Optional
 
@@ -45,7 +47,8 @@ def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
 
 def _code(command: Callable[[], int]) -> int:
     try:
-        return command()
+        with _interruptible():
+            return command()
     except KeyboardInterrupt:
         printing.print_stderr("interrupted")
         return INTERRUPTED
@@ -65,6 +68,19 @@ def _code(command: Callable[[], int]) -> int:
         # Python itself would exit with 1, which is rocmprobe's exit code for findings.
         printing.print_traceback()
         return INTERNAL
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Make Ctrl-C raise KeyboardInterrupt in the ``with`` block, unless it is ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    if before not in (signal.SIG_IGN, None):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _exit_unread() -> NoReturn:

@@ -217,3 +217,21 @@ def test_a_signal_while_a_dataclass_is_made_ends_a_command_by_its_exit_code(tmp_
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False)
     assert done.returncode == 130
+
+
+@pytest.mark.parametrize("module", ["click", "rocmprobe.cli.detect", "rocmprobe.detect.machine"])
+def test_ctrl_c_during_an_import_is_one_line(tmp_path: Path, module: str) -> None:
+    """Also while Python imports the command, and inside it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(name, *rest):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "rocmprobe", "detect"], env=environment({"PYTHONPATH": str(tmp_path)}),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "rocmprobe: interrupted\n")
