@@ -118,7 +118,6 @@ def test_another_user_cannot_misuse_a_folder(
     precious, run_of = tmp_path / "precious", tmp_path / "run"
     precious.write_text("precious")
     begin(RunOptions(device="cpu"), run_of)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     folder = tmp_path / "theirs"
 
     def plant(*names: str) -> None:
@@ -156,6 +155,7 @@ def test_another_user_cannot_misuse_a_folder(
     def leases() -> None:
         plant()
         folder.rename(tmp_path / f"rocmprobe-locks-{os.getuid()}")
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         with pytest.raises(BadInput, match="other users can change it"):
             DeviceLease("cpu", tmp_path).take()
 

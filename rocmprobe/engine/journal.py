@@ -204,8 +204,9 @@ _R = TypeVar("_R", bound=Record)
 
 def encode(record: msgspec.Struct) -> bytes:
     """Return a record as a line of JSON."""
-    # msgspec's own encoder fails on half a surrogate pair, which a file's name can contain.
-    return json.dumps(msgspec.to_builtins(record)).encode() + b"\n"
+    # The name of a file can contain half a surrogate pair, which msgspec's own encoder and readers refuse.
+    text = json.dumps(msgspec.to_builtins(record), ensure_ascii=False)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 class CannotWrite(OSError):

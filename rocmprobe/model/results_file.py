@@ -155,5 +155,5 @@ def write_results(results: Results, path: Path) -> None:
 def results_document(results: Results) -> bytes:
     """Return the content of ``results.json`` as bytes."""
     text = json.dumps(to_json(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    # A captured log can contain half a surrogate pair, which backslashreplace turns into a valid JSON escape.
-    return text.encode("utf-8", "backslashreplace")
+    # The name of a file can contain half a surrogate pair, which readers of JSON refuse.
+    return text.encode("utf-8", "replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Optional
@@ -19,6 +20,7 @@ LONGEST_LINE = 16 * 2**20
 #: Largest nesting depth. Results need ten levels. Much deeper data would overflow the stack of recursive
 #: code.
 DEEPEST = 50
+_HALF = re.compile("[\ud800-\udfff]")
 #: Largest integer. Counts and sizes have 64 bits, and sums of them must fit.
 _LARGEST_INTEGER = 2**80
 
@@ -63,8 +65,8 @@ def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LA
 def json_of(content: bytes, name: str, mend: str) -> Any:
     """Parse the content of the file ``name`` as JSON.
 
-    Raise BadInput if the content is not JSON, is nested too deeply, or has a number that is too large. NaN
-    and infinity are not JSON.
+    Raise BadInput if the content is not JSON, is nested too deeply, or has a number that is too large. NaN,
+    infinity and half a surrogate pair are not JSON.
     """
     try:
         data = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_no_number)
@@ -136,7 +138,7 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 def _unbounded(data: object, finite: bool) -> Optional[tuple[list[object], str]]:
     """Return (place, reason) for the first value that is nested too deeply or too large, or None.
 
-    If ``finite``, infinity and NaN also count as too large.
+    If ``finite``, infinity, NaN and text with half a surrogate pair are also not allowed.
     """
     # Use a loop, because recursion would overflow the stack on deep data.
     level: list[tuple[_Place, object]] = [(None, data)]
@@ -145,8 +147,13 @@ def _unbounded(data: object, finite: bool) -> Optional[tuple[list[object], str]]
         for place, item in level:
             if isinstance(item, dict):
                 below.extend([((place, key), inner) for key, inner in item.items()])
+                if finite and (key := next(filter(_is_broken, item), None)):
+                    return [*_steps(place), key], "a name that is not Unicode"
             elif isinstance(item, list):
                 below.extend([((place, number), inner) for number, inner in enumerate(item)])
+            elif finite and isinstance(item, str):
+                if _is_broken(item):
+                    return _steps(place), "text that is not Unicode"
             elif why := _no_amount(item, finite):
                 return _steps(place), why
         level = below
@@ -159,6 +166,11 @@ _Place = Optional[tuple["_Place", object]]
 
 def _steps(place: _Place) -> list[object]:
     return [*_steps(place[0]), place[1]] if place else []
+
+
+def _is_broken(text: str) -> bool:
+    """Return True if ``text`` has half a surrogate pair, which no Unicode encoding can represent."""
+    return not text.isascii() and bool(_HALF.search(text))
 
 
 def _no_amount(item: object, finite: bool) -> str:

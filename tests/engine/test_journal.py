@@ -52,11 +52,16 @@ def journal(tmp_path: Path) -> Journal:
 @pytest.mark.parametrize(
     "record",
     [Plan(("a", "b")), Wedged("cuda:0"), Settled(1.5, OUTCOME),
-     Settled(1.5, replace(OUTCOME, evidence=("\udcff",), timings={"odd": [float("inf")]}))],
+     Settled(1.5, replace(OUTCOME, evidence=("\u2028é",), timings={"odd": [float("inf")]}))],
 )  # fmt: skip
 def test_a_record_survives_the_journal(tmp_path: Path, journal: Journal, record: Record) -> None:
     journal.append(record)
     assert records(tmp_path) == [RUN, record]
+
+
+def test_half_a_surrogate_pair_is_not_written(tmp_path: Path, journal: Journal) -> None:
+    journal.append(Wedged("\udcff"))
+    assert records(tmp_path) == [RUN, Wedged("?")]
 
 
 def test_the_state_in_memory_is_the_state_on_disk(tmp_path: Path, journal: Journal) -> None:
