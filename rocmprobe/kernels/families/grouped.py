@@ -234,14 +234,15 @@ def _phase(
     tile = cheapest_tile(axes, plain.groups, fast, item, at_once, staged, weights)
     if tile is None:
         return None
-    tile_values = tile_fields(tile, axes, sizes, plain.groups, inputs, source, staged)
+    tile_values = tile_fields(tile, axes, sizes, plain.groups, inputs, source)
+    words = tile_values["staged_height"].value * tile_values["staged_width"] << tile.group_bits
     steps = weight[2:]
     return GroupedGatherPhase(
         blocks=(tile_count(tile_values), tile_values["group_tiles"].value * ceil(outputs / at_once)),
         **tile_values,
         outputs=outputs,
         taps_x=Divisor.of(max(1, axes[2].taps)),
-        weights_at=tile_values["words"] // 4 * 4 + 4,
+        weights_at=words // 4 * 4 + 4,
         weight_group_step=weight_group,
         weight_output_step=weight_output,
         weight_channel_step=weight_input,
@@ -271,7 +272,7 @@ def _weights(
         tile = cheapest_tile(staged_axes, plain.groups, fast, item, at_once, True, 0)
     if tile is None:
         return None
-    tile_values = tile_fields(tile, staged_axes, plain.image, plain.groups, inputs, image, True)
+    tile_values = tile_fields(tile, staged_axes, plain.image, plain.groups, inputs, image)
     tile_values["taps"] = plain.kernel
     chunks = (*(ceil(taps / BLOCK) for taps in plain.kernel[1:]), plain.kernel[0], inputs)
     units = plain.batch * tile_count(tile_values)

@@ -18,14 +18,16 @@ from rocmprobe.kernels.launches import fields
 #: adds at once, as in ``source/grouped.hip``.
 THREADS, _WORDS, _REPEATS, BLOCK = 256, 5120, 4, 3
 _THREAD_BITS = 8
+#: Threads of a wave and waves of a block, on RDNA.
+_LANES, _WAVES = 32, 8
 
 TILE_FIELDS = [
     *fields(ctypes.c_int32, "fast_bits", "x_bits", "y_bits", "group_bits", "rows", "repeat_x", "repeat_y"),
-    *fields(ctypes.c_int32, "adjacent", "width", "height", "words", "tap_row", "tap_column"),
+    *fields(ctypes.c_int32, "adjacent", "width", "height", "staged_width", "tap_row", "tap_column"),
     *fields(ctypes.c_int32, "groups", "channels", "outputs"),
-    *fields(Divisor, "staged_width", "staged_height", "group_tiles", "depths", "tiles_y", "tiles_x"),
-    *fields(ctypes.c_int32 * 3, "count", "size", "taps", "read_step", "read_first", "tap_step", "advance"),
-    *fields(ctypes.c_uint32 * 3, "step", "advance_offset"),
+    *fields(Divisor, "staged_height", "group_tiles", "depths", "tiles_y", "tiles_x"),
+    *fields(ctypes.c_int32 * 3, "count", "size", "taps", "read_step", "read_first", "tap_step"),
+    ("step", ctypes.c_uint32 * 3),
     *fields(ctypes.c_uint32, "sample_step", "group_step", "channel_step"),
 ]
 
@@ -92,9 +94,11 @@ def cheapest_tile(
         words = _staged_positions(y, height) * staged_width << tile.group_bits
         if words + 4 + (weights << tile.group_bits) > _WORDS:
             return float("inf")
+        line = staged_width << tile.group_bits if tile.fast else staged_width
+        loads = ceil(words / line / _WAVES) * ceil(line / _LANES)
+        stages = 6 * loads + 60 * ceil((weights << tile.group_bits) / THREADS)
         run = 1 << tile.group_bits if tile.fast else staged_width
         lines = ceil(words / run) * (1 + run * item / 64)
-        stages = 30 * ceil(words / THREADS) + 60 * ceil((weights << tile.group_bits) / THREADS)
         reads = 1 if tile.shares_rows(y) else 2
         return blocks * (150 + stages + lines / 2 + _REPEATS * taps * (reads + outputs))
 
@@ -104,22 +108,13 @@ def cheapest_tile(
 
 def tile_fields(
     tile: GroupedTile, axes: tuple[Axis, ...], sizes: Sequence[int], groups: int, inputs: int,
-    source: Sequence[int], staged: bool,
+    source: Sequence[int],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the values of TILE_FIELDS, except ``outputs``. ``source`` has the source's strides in bytes."""
     depth, y, x = axes
     height, width = tile.outputs(y, x)
     staged_height, staged_width = _staged_positions(y, height), _staged_positions(x, width)
     fast_bits = tile.group_bits if tile.fast else 0
-    rows, advance_x = divmod(THREADS >> fast_bits, staged_width)
-    advance_group, advance_y = divmod(rows, staged_height)
-    group_step = inputs * source[1]
-    step_y, step_x = source[3:]
-    wrapped = (
-        advance_x * step_x + advance_y * step_y + advance_group * group_step,
-        step_y - staged_width * step_x,
-        group_step - staged_height * step_y,
-    )
     return {
         "fast_bits": fast_bits,
         "x_bits": tile.x_bits,
@@ -131,9 +126,8 @@ def tile_fields(
         "adjacent": tile.shares_rows(y),
         "width": width,
         "height": height,
-        "staged_width": Divisor.of(staged_width),
+        "staged_width": staged_width,
         "staged_height": Divisor.of(staged_height),
-        "words": (staged_height * staged_width << tile.group_bits) if staged else 0,
         "tap_row": y.read_tap_step * staged_width << fast_bits if y.taps > 1 else 0,
         "tap_column": x.read_tap_step << fast_bits if x.taps > 1 else 0,
         "groups": groups,
@@ -148,11 +142,9 @@ def tile_fields(
         "read_step": tuple(axis.read_step for axis in axes),
         "read_first": tuple(axis.read_first for axis in axes),
         "tap_step": tuple(axis.read_tap_step for axis in axes),
-        "advance": (advance_group, advance_y, advance_x),
         "step": tuple(source[2:]),
-        "advance_offset": tuple(each % (1 << 32) for each in wrapped),
         "sample_step": source[0],
-        "group_step": group_step,
+        "group_step": inputs * source[1],
         "channel_step": source[1],
     }
 

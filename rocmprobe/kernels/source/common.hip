@@ -23,6 +23,7 @@ extern "C" void cpu_barrier();
 #define UNROLL(count)
 #define UNROLL_WHOLLY
 #define UNIFORM(value) (value)
+#define LANES 32
 #define CONSTANT(Type) const Type*
 #define AS_ONE_REGISTER(offset)
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
@@ -44,6 +45,12 @@ extern "C" void cpu_barrier();
      __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"))
 #define UNROLL(count) _Pragma(STRINGIZED(unroll count))
 #define UNROLL_WHOLLY _Pragma("unroll")
+// Threads of a wave.
+#if defined(__GFX9__)
+#define LANES 64
+#else
+#define LANES 32
+#endif
 // The same in all threads of a wave: the compiler may keep it in a scalar register.
 #define UNIFORM(value) __builtin_amdgcn_readfirstlane(value)
 // A pointer to what nobody writes while the kernel runs: read with a uniform index, it is a scalar load.

@@ -14,8 +14,8 @@
 #define GROUPED_THREADS 256
 // LDS of a block in floats: what is staged, and the weights of the tile.
 #define GROUPED_WORDS 5120
-// Values that a thread loads from memory before it waits for the first.
-#define GROUPED_LOADS 4
+// Values that a thread loads from memory before it waits for the first. More take too many scalar registers.
+#define GROUPED_LOADS 2
 // Positions of a thread.
 #define REPEATS 4
 // Rows and columns of taps that are added at once.
@@ -56,58 +56,33 @@ DEVICE GroupedThread grouped_thread(const Arguments& a) {
     return thread;
 }
 
-// Where a thread begins to load, and what it has come to.
-struct GroupedCursor {
-    int x, y, group;
-    unsigned offset;
-};
-
-template <class Arguments>
-DEVICE GroupedCursor grouped_cursor(const Arguments& a) {
-    GroupedCursor cursor;
-    const unsigned fast = (unsigned)THREAD & ((1u << a.fast_bits) - 1u);
-    unsigned rest = (unsigned)THREAD >> a.fast_bits;
-    cursor.x = take_remainder(rest, a.staged_width);
-    cursor.y = take_remainder(rest, a.staged_height);
-    cursor.group = rest + fast;
-    cursor.offset = cursor.group * a.group_step + cursor.y * a.step[1] + cursor.x * a.step[2];
-    return cursor;
-}
-
-// Read the rectangle of all groups of the tile that begins at (y, x), which lies at the offset `base`.
+// Read the rectangle of all groups of the tile that begins at (y, x), which lies at the offset `base`. A wave reads
+// lines of what lies next to each other in LDS; which line and whether it is inside, is the same for all its threads.
 template <class Arguments>
 DEVICE void grouped_stage(
-    const Arguments& a, float* pool, const void* source, unsigned base, int y, int x, int groups,
-    GroupedCursor cursor) {
-    for (int first = THREAD; first < a.words; first += GROUPED_LOADS * GROUPED_THREADS) {
-        float values[GROUPED_LOADS];
-        UNROLL(GROUPED_LOADS)
-        for (int load = 0; load < GROUPED_LOADS; load++) {
-            values[load] = 0.0f;
-            const bool inside = (first + load * GROUPED_THREADS < a.words) & (cursor.group < groups) &
-                ((unsigned)(cursor.y + y) < (unsigned)a.size[1]) &
-                ((unsigned)(cursor.x + x) < (unsigned)a.size[2]);
-            if (inside) values[load] = grouped_read(source, base + cursor.offset);
-            cursor.x += a.advance[2];
-            cursor.y += a.advance[1];
-            cursor.group += a.advance[0];
-            cursor.offset += a.advance_offset[0];
-            if (cursor.x >= (int)a.staged_width.value) {
-                cursor.x -= a.staged_width.value;
-                cursor.y += 1;
-                cursor.offset += a.advance_offset[1];
+    const Arguments& a, float* pool, const void* source, unsigned base, int y, int x, int groups) {
+    const int width = a.staged_width << a.fast_bits, waves = GROUPED_THREADS / LANES;
+    const int lines = a.staged_height.value << (a.group_bits - a.fast_bits);
+    for (int first = 0; first < width; first += LANES) {
+        const int place = first + THREAD % LANES;
+        const int group = place & ((1 << a.fast_bits) - 1), column = place >> a.fast_bits;
+        const bool inside =
+            (place < width) & (group < groups) & ((unsigned)(column + x) < (unsigned)a.size[2]);
+        const unsigned offset = base + group * a.group_step + column * a.step[2];
+        for (int line = UNIFORM(THREAD / LANES); line < lines; line += GROUPED_LOADS * waves) {
+            float values[GROUPED_LOADS];
+            UNROLL(GROUPED_LOADS)
+            for (int load = 0; load < GROUPED_LOADS; load++) {
+                unsigned slow = line + load * waves;
+                const int row = take_remainder(slow, a.staged_height);
+                values[load] = 0.0f;
+                if ((int)slow < groups && (unsigned)(row + y) < (unsigned)a.size[1] && inside)
+                    values[load] = grouped_read(source, offset + (slow * a.group_step + row * a.step[1]));
             }
-            if (cursor.y >= (int)a.staged_height.value) {
-                cursor.y -= a.staged_height.value;
-                cursor.group += 1;
-                cursor.offset += a.advance_offset[2];
-            }
-        }
-        UNROLL(GROUPED_LOADS)
-        for (int load = 0; load < GROUPED_LOADS; load++) {
-            // Behind the last word is one that nobody reads: to write there is less than to branch.
-            const int word = first + load * GROUPED_THREADS;
-            pool[word < a.words ? word : a.words] = values[load];
+            UNROLL(GROUPED_LOADS)
+            for (int load = 0; load < GROUPED_LOADS; load++)
+                if (line + load * waves < lines && place < width)
+                    pool[(line + load * waves) * width + place] = values[load];
         }
     }
 }
@@ -191,7 +166,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
         active |= (unsigned)inside << r;
         const int row = thread.slow * a.staged_height.value + y * a.read_step[1];
         from[r] = inside && STAGED
-            ? ((row * a.staged_width.value + x * a.read_step[2]) << a.fast_bits) + thread.fast
+            ? ((row * a.staged_width + x * a.read_step[2]) << a.fast_bits) + thread.fast
             : 0;
         UNROLL(OUTPUTS)
         for (int o = 0; o < OUTPUTS; o++) sums[o][r] = 0.0f;
@@ -203,8 +178,6 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
     const int x_in = x_first * a.read_step[2] + a.read_first[2];
     const unsigned base = BLOCK_Z * a.sample_step + group_first * a.group_step + y_in * a.step[1] +
         x_in * a.step[2];
-    GroupedCursor cursor;
-    if (STAGED) cursor = grouped_cursor(a);
     const int taps = a.taps[1] * a.taps[2];
     const int weight_step = OUTPUTS << a.group_bits;
     const unsigned weight_base =
@@ -232,7 +205,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
                                 tap_y * a.weight_step[1] + tap_x * a.weight_step[2]);
                     pool[a.weights_at + word] = value;
                 }
-                grouped_stage(a, pool, arguments.source, plane, y_in, x_in, groups, cursor);
+                grouped_stage(a, pool, arguments.source, plane, y_in, x_in, groups);
                 BARRIER();
                 const float* weight =
                     pool + a.weights_at + (thread.group & ((1 << a.group_bits) - 1)) * OUTPUTS;
@@ -333,19 +306,34 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits && thread.x < a.width;
     const int outputs = a.outputs - output_first;
+    // A bit for each repeat whose position is one of the tile.
+    unsigned in_tile = 0;
+    UNROLL(REPEATS)
+    for (int r = 0; r < REPEATS; r++)
+        in_tile |= (unsigned)(here & (thread.x + r * a.repeat_x < a.width) & (thread.y + r * a.repeat_y < a.height)) << r;
+    OPAQUE_VECTOR(in_tile);
 
     float sums[OUTPUTS * BLOCK * BLOCK] = {};
     // Where the first position reads its first tap, and the distance of the others. Behind the last tap of the kernel,
     // sums are of what is there; they are not written.
     const int row = thread.slow * a.staged_height.value + thread.y * a.read_step[1];
-    const int origin = here ? ((row * a.staged_width.value + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
-    const int again = (a.repeat_y * a.read_step[1] * a.staged_width.value + a.repeat_x * a.read_step[2]) << a.fast_bits;
-    GroupedCursor cursor = grouped_cursor(a);
-    cursor.offset += group_first * a.group_step + channel * a.channel_step;
+    const int origin = here ? ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
+    const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
     // In vector registers, since there are too few scalar ones.
     unsigned feature_offset =
         (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step;
+    unsigned channel_offset = group_first * a.group_step + channel * a.channel_step;
     OPAQUE_VECTOR(feature_offset);
+    OPAQUE_VECTOR(channel_offset);
+    unsigned feature_row = a.feature_step[1], feature_column = a.feature_step[2], feature_output = a.feature_output_step;
+    int count_y = a.count[1], count_x = a.count[2], tap_row = a.tap_row, tap_column = a.tap_column;
+    OPAQUE_VECTOR(feature_row);
+    OPAQUE_VECTOR(feature_column);
+    OPAQUE_VECTOR(feature_output);
+    OPAQUE_VECTOR(count_y);
+    OPAQUE_VECTOR(count_x);
+    OPAQUE_VECTOR(tap_row);
+    OPAQUE_VECTOR(tap_column);
     unsigned written = ((group_first + thread.group) * a.outputs + output_first) * a.target_row +
         channel * a.target_channel + tap_z * a.target_tap[0] + tap_y * a.target_tap[1] + tap_x * a.target_tap[2];
     int rows_left = a.taps[1] - tap_y, columns_left = a.taps[2] - tap_x, outputs_left = outputs;
@@ -365,7 +353,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         const int y_in = y_first * a.read_step[1] + a.read_first[1] + tap_y * a.tap_step[1];
         const int x_in = x_first * a.read_step[2] + a.read_first[2] + tap_x * a.tap_step[2];
         const unsigned plane =
-            sample * a.sample_step + depth * a.step[0] + y_in * a.step[1] + x_in * a.step[2];
+            sample * a.sample_step + channel_offset + depth * a.step[0] + y_in * a.step[1] + x_in * a.step[2];
         const unsigned feature = sample * a.feature_sample_step + feature_offset + z * a.feature_step[0];
 
         unsigned active = 0;
@@ -373,25 +361,24 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
             const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
-            const bool inside = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
-                (y_first + y < a.count[1]);
+            const bool inside = (in_tile >> r & 1) & (x_first + x < count_x) & (y_first + y < count_y);
             active |= (unsigned)inside << r;
             UNROLL(OUTPUTS)
             for (int o = 0; o < OUTPUTS; o++) factors[o][r] = 0.0f;
             if (inside) {
-                const unsigned at = feature + (y_first + y) * a.feature_step[1] + (x_first + x) * a.feature_step[2];
+                const unsigned at = feature + (y_first + y) * feature_row + (x_first + x) * feature_column;
                 // Behind the last output that one is read again; its sums are not written.
                 UNROLL(OUTPUTS)
                 for (int o = 0; o < OUTPUTS; o++)
-                    factors[o][r] = grouped_read(a.feature, at + (o < outputs ? o : outputs - 1) * a.feature_output_step);
+                    factors[o][r] = grouped_read(a.feature, at + (o < outputs ? o : outputs - 1) * feature_output);
             }
         }
         OPAQUE_VECTOR(active);
         BARRIER();
-        grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
+        grouped_stage(a, pool, a.source, plane, y_in, x_in, groups);
         BARRIER();
         float values[REPEATS + BLOCK - 1][BLOCK];
-        if (a.adjacent) grouped_window(values, pool + origin, a.tap_row, a.tap_column);
+        if (a.adjacent) grouped_window(values, pool + origin, tap_row, tap_column);
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
             // What a position outside of the result reads can be infinite.
@@ -401,7 +388,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
                 UNROLL(BLOCK)
                 for (int x = 0; x < BLOCK; x++) {
                     const float value = a.adjacent
-                        ? values[r + y][x] : pool[origin + r * again + y * a.tap_row + x * a.tap_column];
+                        ? values[r + y][x] : pool[origin + r * again + y * tap_row + x * tap_column];
                     UNROLL(OUTPUTS)
                     for (int o = 0; o < OUTPUTS; o++) {
                         float& sum = sums[(o * BLOCK + y) * BLOCK + x];
@@ -430,7 +417,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
             }
         }
     }
-    if (!here || thread.x || thread.y) return;
+    if (!(in_tile & 1) || thread.x || thread.y) return;
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
         if (o >= outputs_left) continue;
