@@ -303,6 +303,9 @@ def outcome(draw: Draw, machine: SimulatedMachine, found: Results) -> tuple[str,
 def _effect(machine: SimulatedMachine, setting: Setting) -> tuple[Any, ...]:
     environ = environment(setting, machine.environment({}))
     environ.pop(_FFT, None)
+    if setting.one_device:
+        # A run knows which device is the first.
+        environ["HIP_VISIBLE_DEVICES"] = "0"
     return (
         environ, setting.pytorch_layers, setting.vendor_library, setting.bypass, setting.one_device,
     )  # fmt: skip

@@ -110,6 +110,14 @@ _BELOW_CONVOLUTION = RUNGS[: RUNGS.index(_RUNG["conv"])]
 _FROM_CONVOLUTION = RUNGS[RUNGS.index(_RUNG["conv"]) :]
 
 
+def default_cases(setup: Setup, target: Device) -> Iterator[Case]:
+    """Yield the cases of all rungs under the setting ``default``."""
+    setting = setup.named(target.device, DEFAULT)
+    for rung in RUNGS:
+        for request in rung.requests:
+            yield from cases_under(request, target, setting, setup.options)
+
+
 class _Missing(Exception):
     """Raised when the search needs the outcome of ``case``."""
 

@@ -9,8 +9,7 @@ import pytest
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.budgets import BUDGETS
-from rocmprobe.engine.ladder import RUNGS, Climbed, Ladder
-from rocmprobe.engine.plan import cases_under
+from rocmprobe.engine.ladder import Climbed, Ladder, default_cases
 from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import with_cures
@@ -57,10 +56,7 @@ class Climb:
 
     def climbed(self, most: int = 10_000) -> Climbed:
         setup = self.setup
-        requests = [request for rung in RUNGS for request in rung.requests]
-        default = setup.named(GPU.device, "default")
-        cases = [case for request in requests for case in cases_under(request, GPU, default, setup.options)]
-        planned = {case.id for case in cases}
+        planned = {case.id for case in default_cases(setup, GPU)}
         ladder = Ladder(setup, GPU, self.outcomes.get, planned)
         for _ in range(most):
             case = ladder.next()
