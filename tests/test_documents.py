@@ -120,6 +120,15 @@ def test_programs_that_are_called_exist(path: Path) -> None:
     assert [each for each in named if not (ROOT / each).exists()] == []
 
 
+def test_pages_that_the_program_names_exist() -> None:
+    texts = "".join(path.read_text("utf-8") for path in (ROOT / "rocmprobe").rglob("*.py"))
+    named = set(re.findall(r"\bdocs/([\w-]+\.md)(?:#([\w-]+))?", texts))
+    assert len(named) > 5
+    for name, anchor in named:
+        headings = re.findall(r"^#+ (.*)", (ROOT / "docs" / name).read_text("utf-8"), re.MULTILINE)
+        assert not anchor or anchor in [each.lower().replace(" ", "-") for each in headings]
+
+
 @of_today
 def test_blocks_of_code_have_no_syntax_errors(path: Path) -> None:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
