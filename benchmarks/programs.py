@@ -109,7 +109,9 @@ class Program:
             if process.poll() is not None:
                 (folder / "ended").touch()
             if time.perf_counter() > started + _HUNG:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                break
         status = process.wait()
         out = head.decode("utf-8", "replace") if size < 1000 else f"{size} bytes, {digest.hexdigest()[:8]}"
         said = _OWN_LINES.sub(b"", err)

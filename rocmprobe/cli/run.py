@@ -204,13 +204,7 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        journal = run.resume(folder, retry_aborted, force)
-        if journal.damaged:
-            lines = ", ".join(map(str, journal.damaged[:8])) + (", ..." if len(journal.damaged) > 8 else "")
-            print_stderr(
-                f"{journal.path}: left out {len(journal.damaged)} damaged record(s) (line {lines}); "
-                "tests without an outcome run again"
-            )
+        run.resume(folder, retry_aborted, force)
     else:
         requested = run_options(options)
         if expected:

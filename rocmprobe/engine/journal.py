@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Optional, TypeVar, Union, cast
+from typing import Any, Literal, Optional, TypeVar, Union, cast, get_args
 
 import msgspec
 
@@ -199,6 +199,7 @@ class End(Record, frozen=True, tag="end"):
 AnyRecord = Union[
     Run, Against, Plan, Intent, Waiting, Settled, Ended, Derived, Wedged, Resumed, Retry, Answer, End
 ]
+_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord))
 _R = TypeVar("_R", bound=Record)
 
 
@@ -399,17 +400,21 @@ def _records(folder: Path, damaged: list[int]) -> Iterator[Record]:
 
 
 def _decoded(lines: Iterable[bytes], path: Path, damaged: list[int]) -> Iterator[Record]:
-    """Yield the records in ``lines``. Skip damaged lines, and add their numbers to ``damaged``.
+    """Yield the records in ``lines``. Leave out damaged records, and add their lines to ``damaged``.
 
-    Raise BadInput if the record of a run or of its baseline is damaged, because other records depend on them.
+    Raise BadInput if the record of a run or of its baseline is damaged, because other records depend on them,
+    or if a record is of an unknown kind, because a later version wrote it.
     """
     for number, line in enumerate(lines, 1):
         data: Any = reading.json_line(line)
+        kind = data.get("record") if isinstance(data, dict) else None
         try:
             if not isinstance(data, dict):
                 raise BadInput("not a record")
             yield from_json(cast("type[Record]", AnyRecord), data, "record")
         except BadInput as error:
-            if isinstance(data, dict) and data.get("record") in ("run", "baseline"):
+            if kind in ("run", "baseline") or (isinstance(kind, str) and kind not in _KINDS):
                 raise BadInput(f"{path}: {error}; {DAMAGED}") from error
-            damaged.append(number)
+            # A process that was killed leaves a line without its end.
+            if line.rstrip().endswith(b"}"):
+                damaged.append(number)

@@ -183,8 +183,8 @@ def _settings(
     return (*rows, *forced)
 
 
-def resume(folder: Path, retry_aborted: bool, force: bool = False) -> RunJournal:
-    """Resume the run in ``folder``. Return its journal.
+def resume(folder: Path, retry_aborted: bool, force: bool = False) -> None:
+    """Resume the run in ``folder``.
 
     Cases that were running become ``aborted``, or run again with ``retry_aborted``. Raise BadInput if the run
     cannot be resumed, e.g. because it is still active, or because the machine changed and ``force`` is False.
@@ -207,11 +207,9 @@ def resume(folder: Path, retry_aborted: bool, force: bool = False) -> RunJournal
         if not lock(_opened(folder / NAME)):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
         # Read again, because another process could have resumed the run until now.
-        journal = RunJournal(folder)
-        _settle(journal, retry_aborted, today)
+        _settle(RunJournal(folder), retry_aborted, today)
     except OSError as error:
         raise _unwritable(folder, error, "a run continues only in its own folder") from error
-    return journal
 
 
 def _opened(path: Path, create: int = 0) -> int:
@@ -307,6 +305,7 @@ def _results(journal: RunJournal) -> Results:
             "folder": run.folder,
             "targets": [to_json(_written(target)) for target in run.targets],
             **({"changed": list(state.changed)} if state.changed else {}),
+            **({"damaged": journal.damaged} if journal.damaged else {}),
         },
         machine=run.machine,
         settings=tuple(

@@ -68,7 +68,10 @@ def run(
 
 
 def exit_like(code: int) -> int:
-    """Return ``code``, or end this process by the signal -``code`` that ended the program."""
+    """Return ``code``, or end this process by the signal -``code`` that ended the program.
+
+    Signals do not end the first process of a container. Then return the exit code of a shell.
+    """
     if code < 0:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):
@@ -79,7 +82,7 @@ def exit_like(code: int) -> int:
             signal.signal(-code, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
         os.kill(os.getpid(), -code)
-    return code
+    return code if code >= 0 else 128 - code
 
 
 class _Witness:

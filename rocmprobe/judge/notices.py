@@ -31,6 +31,7 @@ def notices(results: Results, live: bool = False) -> tuple[Notice, ...]:
         *_simulated(results),
         *(_running() if live else _partial(results)),
         *_changed(results),
+        *_damaged(results),
         *_noted(results),
         *_overridden(results.machine),
         *_dirty(results.machine),
@@ -67,6 +68,17 @@ def _changed(results: Results) -> Iterator[Notice]:
             "before and after the change. The facts are from before."
         )
         yield Notice("changed", "Changed machine", body)
+
+
+def _damaged(results: Results) -> Iterator[Notice]:
+    lines = results.options.get("damaged")
+    if isinstance(lines, (list, tuple)) and lines:
+        body = (
+            f"{text.count(len(lines), 'record')} of the journal could not be read and "
+            f"{'was' if len(lines) == 1 else 'were'} left out: line {_names(list(map(str, lines)))}. "
+            "If the run is resumed, the tests without an outcome run again."
+        )
+        yield Notice("damaged", "Damaged journal", body)
 
 
 def _noted(results: Results) -> Iterator[Notice]:
