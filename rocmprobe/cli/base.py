@@ -174,7 +174,7 @@ class _Commands(click.Group):
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(f"rocmprobe {version()}")
+        printing.say(f"rocmprobe {version()}")
         context.exit()
 
 

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional, Union
 
-from rocmprobe.knowledge.solvers import by_name, in_play
+from rocmprobe.knowledge.solvers import by_name, in_play, left_out
 from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
@@ -291,7 +291,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("dtype", fault.dtypes, tuple(DTYPES.values())),
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
-        ("solver", fault.solver, tuple(by_name())),
+        ("solver", tuple(name for name in fault.solver if not left_out(name)), tuple(by_name())),
     ):
         _known("fault", what, values, known)
     if fault.library == "triton":
