@@ -152,6 +152,7 @@ def uninstall(device: Device = None) -> None:
             request = _installed.pop(device_type, None)
             if request is not None:
                 request.end(device_type)
+                registration.release_kernels(device_type)
 
 
 def _request(

@@ -6,10 +6,8 @@ key.
 
 from __future__ import annotations
 
-import sys
 import threading
-from types import FrameType
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import torch
 
@@ -21,6 +19,9 @@ from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 _lock = lock_across_forks()
 #: Objects that keep the kernels registered, keyed by dispatch key.
 _libraries: dict[str, Any] = {}
+#: Kernels that were removed, but can still be running.
+_removed: list[Any] = []
+_NAMES = ("convolution", "_convolution", "convolution_backward")
 
 
 def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
@@ -31,42 +32,41 @@ def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
     """
     key = _key(device_type)
     with _lock:
-        _register(key, *_DEVICE_KERNELS)
+        _register(key, _convolution_kernel, _backward_kernel)
         if interceptor.keeps_backward:
-            _register("Autograd" + key, *_AUTOGRAD_KERNELS)
+            _register("Autograd" + key, autograd.convolution_kernel, autograd.backward_kernel)
         dispatch.add(interceptor, device_type)
 
 
 def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Stop intercepting new calls with ``interceptor``.
-
-    Without interceptors, PyTorch's kernels are registered again, unless other Python threads are running.
+    """Stop intercepting new calls with ``interceptor``. Calls still pass rocmprobe's kernels.
 
     Raises:
         ValueError: if the device type is unknown, or if the interceptor was not added.
     """
+    _key(device_type)
+    dispatch.remove(interceptor, device_type)
+
+
+def release_kernels(device_type: str) -> None:
+    """Remove the kernels that no interceptor of ``device_type`` needs. Then calls go to PyTorch directly."""
     key = _key(device_type)
     with _lock:
-        dispatch.remove(interceptor, device_type)
-        # PyTorch frees a kernel even while the kernel runs, in this thread or another.
-        if threading.active_count() > 1 or _in_kernel():
-            return
         left = dispatch.all_interceptors(device_type)
-        if not any(each.keeps_backward for each in left):
-            _libraries.pop("Autograd" + key, None)
-        if not left:
-            _libraries.pop(key, None)
+        unused = [] if any(each.keeps_backward for each in left) else ["Autograd" + key]
+        for each in (*unused, *(() if left else (key,))):
+            if each in _libraries and _can_remove(each):
+                del _libraries[each]
 
 
-def _in_kernel() -> bool:
-    """Return True if this thread is inside one of the registered kernels."""
-    codes = {each.__code__ for each in (*_DEVICE_KERNELS, *_AUTOGRAD_KERNELS)}
-    frame: Optional[FrameType] = sys._getframe()
-    while frame is not None:
-        if frame.f_code in codes:
-            return True
-        frame = frame.f_back
-    return False
+def _can_remove(key: str) -> bool:
+    # PyTorch frees a removed kernel even while the kernel runs, in this thread or another. New versions of
+    # torch can keep the kernel alive.
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    if get_kernel is None:
+        return threading.active_count() == 1
+    _removed.extend(get_kernel(f"aten::{name}", key) for name in _NAMES)
+    return True
 
 
 def _key(device_type: str) -> str:
@@ -93,9 +93,4 @@ def _backward_kernel(*arguments: Any) -> Gradients:
 
 def _register(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> None:
     if key not in _libraries:
-        kernels = {"convolution": convolution, "_convolution": convolution, "convolution_backward": backward}
-        _libraries[key] = kernel_library(key, kernels)
-
-
-_DEVICE_KERNELS = (_convolution_kernel, _backward_kernel)
-_AUTOGRAD_KERNELS = (autograd.convolution_kernel, autograd.backward_kernel)
+        _libraries[key] = kernel_library(key, dict(zip(_NAMES, (convolution, convolution, backward))))

@@ -160,6 +160,21 @@ def test_saved_for_backward_is_input_and_weight_alone():
     assert sorted(each.data_ptr() for each in saved) == sorted([input.data_ptr(), weight.data_ptr()])
 
 
+def test_the_node_has_the_saved_attributes_of_pytorch_s():
+    input, weight = leaf(2, 4, 6, 6), leaf(6, 2, 3, 3)
+
+    def saved():
+        node = F.conv2d(input, weight, stride=2, padding=(1, 0), groups=2).grad_fn
+        assert node._saved_input.data_ptr() == input.data_ptr()
+        assert node._saved_weight.data_ptr() == weight.data_ptr()
+        names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+        return [getattr(node, f"_saved_{name}") for name in names]
+
+    expected = [list(each) if isinstance(each, tuple) else each for each in saved()]
+    with bypass.enabled("cpu"):
+        assert saved() == expected
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_autograd(mode):
     module = torch.nn.Conv2d(4, 6, 3)

@@ -50,7 +50,42 @@ def test_uninstall_restores_native_bit_for_bit(module, input):
     after = results()
     assert calls() == 2
     assert all(torch.equal(each, other) for each, other in zip(before, after))
-    assert type(after[0].grad_fn).__name__.startswith("ConvolutionBackward")
+
+
+def python_kernels():
+    names = ("convolution", "_convolution", "convolution_backward")
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return [key for key in ("CPU", "AutogradCPU") if any(has(f"aten::{name}", key) for name in names)]
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.library, "get_kernel"),
+    reason="without get_kernel, kernels stay while other threads run",
+)
+def test_install_leaves_autograd_to_pytorch_and_uninstall_leaves_nothing(module, input):
+    bypass.install("cpu")
+    bypass.uninstall()
+    assert python_kernels() == []
+    bypass.install("cpu")
+    output = module(input)
+    assert python_kernels() == ["CPU"]
+    assert type(output.grad_fn).__name__ == "ConvolutionBackward0"
+    output.square().sum().backward()
+    assert calls() == 2
+    with bypass.enabled("cpu"):
+        bypass.uninstall()
+        module(input)
+        assert python_kernels() == ["CPU", "AutogradCPU"]
+    bypass.install("cpu")
+    assert calls() == 3
+    bypass.uninstall()
+    assert python_kernels() == []
+    # A backward after uninstall is PyTorch's own.
+    bypass.install("cpu")
+    output = module(input)
+    bypass.uninstall()
+    output.sum().backward()
+    assert calls() == 4
 
 
 def test_install_twice_and_uninstall_twice(module, input):
@@ -98,8 +133,9 @@ def test_refused_arguments():
         bypass.install("meta")
     with pytest.raises(ValueError, match="workspace_mb"):
         bypass.install("cpu", workspace_mb=0)
-    with pytest.raises(ValueError, match="workspace_mb"), bypass.enabled("cpu", workspace_mb=float("nan")):
-        pass
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="workspace_mb"), bypass.enabled("cpu", workspace_mb=wrong):
+            pass
 
 
 def test_the_default_device_is_a_gpu_only_where_there_is_one():
@@ -202,6 +238,7 @@ WRONG = [
     lambda x, w: F.conv2d(x, w.double()),
     lambda x, w: F.conv1d(x[0], w),
     lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1), output_padding=1),
+    lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1), stride=2**62),
     lambda x, w: torch.convolution(x, w[0], None, [1], [0], [1], False, [0], 1),
 ]
 
@@ -225,6 +262,8 @@ def test_threads_compute_while_others_install(module, input):
                 if toggle:
                     with bypass.enabled("cpu"):
                         output = module(input)
+                    bypass.install("cpu")
+                    bypass.uninstall("cpu")
                 else:
                     output = module(input)
                 torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
