@@ -10,7 +10,7 @@ from rocmprobe.checks.check import Check, FailureText, Requires
 from rocmprobe.checks.tools.computation import one_thread
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.text.durations import duration
+from rocmprobe.text.readable import duration
 
 if TYPE_CHECKING:
     import torch

@@ -30,7 +30,7 @@ from rocmprobe.judge.judgement import Expectations
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.states import STATES
 from rocmprobe.text.console import Console
-from rocmprobe.text.durations import duration
+from rocmprobe.text.readable import duration
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
 #: Maximum length of a printed line, if the output is not a terminal.

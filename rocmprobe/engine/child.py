@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import selectors
 import signal
@@ -20,7 +19,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.launch import worker_command
 from rocmprobe.knowledge.environment import inherited
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
-from rocmprobe.text.plain_text import without_escapes
+from rocmprobe.text.plain_text import without_controls
 from rocmprobe.text.reading import json_line
 from rocmprobe.worker.messages import Event, Spec, decode_event, encode
 
@@ -36,8 +35,6 @@ _UNKILLABLE_AFTER = 10.0
 #: Timeout in seconds for a fork by a server that has imported torch.
 _FORK_SECONDS = 30.0
 _LONGEST_MESSAGE = 1 << 16
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def _broken(data: bytes) -> int:
@@ -76,7 +73,7 @@ class Capture:
             dropped += len(head) + len(tail) - sum(map(len, whole))
             head, tail = whole
             gap = f"\n[{dropped} bytes left out]\n".encode()
-        return _CONTROL.sub("", without_escapes((head + gap + tail).decode("utf-8", "replace")))
+        return without_controls((head + gap + tail).decode("utf-8", "replace"))
 
 
 class Child:

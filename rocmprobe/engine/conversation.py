@@ -27,7 +27,7 @@ from rocmprobe.model.results import Trial
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import stuck_at
-from rocmprobe.text.durations import duration
+from rocmprobe.text.readable import duration
 from rocmprobe.worker.messages import (
     Answer,
     Event,

@@ -12,6 +12,7 @@ _ESCAPES = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Characters that XML forbids, that control terminals, or that reorder text (bidi controls, U+2028).
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
@@ -48,6 +49,11 @@ def without_escapes(text: str, move: str = "") -> str:
     if "\x1b" not in text and "\x9b" not in text:
         return text
     return _ESCAPES.sub(lambda match: "" if match[0][-1] in "mK" or match[0][1] == "]" else move, text)
+
+
+def without_controls(text: str) -> str:
+    """Return ``text`` without control sequences and control characters. Newlines and tabs are kept."""
+    return _CONTROLS.sub("", without_escapes(text))
 
 
 def is_plain(text: str) -> bool:

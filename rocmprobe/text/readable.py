@@ -58,6 +58,20 @@ def seconds(value: Optional[float]) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def duration(seconds: float, rough: bool = False) -> str:
+    """Return a duration as text, e.g. "2 h 05 min" or "1 min 30 s".
+
+    If ``rough``, round durations of at least one minute to whole minutes.
+    """
+    whole = round(seconds / 60) * 60 if rough and seconds >= 60 else round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    parts = [f"{minutes} min"] * bool(minutes) + [f"{rest} s"] * bool(rest or not minutes)
+    return " ".join(parts)
+
+
 def spread(median: Optional[float], low: Optional[float], high: Optional[float]) -> str:
     """Return a time with its range, e.g. "20 ms (10 ms to 40 ms)"."""
     return f"{seconds(median)} ({seconds(low)} to {seconds(high)})"

@@ -17,14 +17,13 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
-from rocmprobe.text.plain_text import first_words
+from rocmprobe.text.plain_text import first_words, without_controls
 from rocmprobe.text.versions import version_numbers
 
 #: Timeout in seconds, because a broken driver can block rocminfo forever.
 SECONDS = 5.0
 #: Largest number of bytes stored per output stream. rocminfo prints about 6 kB per GPU.
 _KEPT = 1 << 21
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: A user's name in rocminfo's message about groups. It is removed, because it is private.
 _MEMBER = re.compile(r"(?<!\S)\S{1,200}(?= is (?:not )?(?:a )?member of )")
 _MESSAGE_LINES, _LONGEST = 3, 300
@@ -87,7 +86,7 @@ def _run(path: str, environ: Mapping[str, str]) -> children.ProgramResult:
 
 def parse(text: str) -> tuple[Agent, ...]:
     """Return the GPUs in the output of rocminfo. Never raise an exception."""
-    parts = _AGENT.split(_ESCAPES.sub("", text.replace("\r\n", "\n")))
+    parts = _AGENT.split(without_controls(text.replace("\r\n", "\n")))
     return tuple(agent for part in parts[1:] if (agent := _agent(part)) is not None)
 
 
@@ -117,7 +116,7 @@ def _number(text: Optional[str]) -> Optional[int]:
 
 
 def _first_lines(text: str) -> Iterator[str]:
-    lines = _MEMBER.sub("<user>", _ESCAPES.sub("", text)).splitlines()
+    lines = _MEMBER.sub("<user>", without_controls(text)).splitlines()
     filled = (first_words(line.strip(), _LONGEST) for line in lines if line.strip())
     return (line for _, line in zip(range(_MESSAGE_LINES), filled))
 

@@ -13,7 +13,7 @@ from rocmprobe.judge.noise import time_of
 from rocmprobe.knowledge.variables import forcing_search
 from rocmprobe.model.baseline import observed_state
 from rocmprobe.model.results import Finding, Outcome
-from rocmprobe.text.durations import duration
+from rocmprobe.text.readable import duration
 
 #: Groups of checks whose first call can search for a convolution.
 _CONVOLVING = ("conv", "train")
