@@ -21,14 +21,12 @@
 // Rows and columns of taps that are added at once.
 #define BLOCK 3
 
-// Keeps the compiler from computing what follows from a value at another place, for which the registers would not
-// suffice. OPAQUE is for one that is the same in all threads.
+// Keeps a value in a vector register, and the compiler from computing what follows from it at another place: there
+// are too few scalar registers.
 #if defined(ON_CPU)
-#define OPAQUE(value) asm volatile("" : "+r"(value))
-#define OPAQUE_VECTOR(value) asm volatile("" : "+r"(value))
+#define IN_VECTOR(value) asm volatile("" : "+r"(value))
 #else
-#define OPAQUE(value) asm volatile("" : "+s"(value))
-#define OPAQUE_VECTOR(value) asm volatile("" : "+v"(value))
+#define IN_VECTOR(value) asm volatile("" : "+v"(value))
 #endif
 
 DEVICE float grouped_read(const void* base, unsigned offset) {
@@ -171,7 +169,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool)
         UNROLL(OUTPUTS)
         for (int o = 0; o < OUTPUTS; o++) sums[o][r] = 0.0f;
     }
-    OPAQUE_VECTOR(active);
+    IN_VECTOR(active);
 
     const int z_in = z * a.read_step[0] + a.read_first[0];
     const int y_in = y_first * a.read_step[1] + a.read_first[1];
@@ -310,8 +308,9 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     unsigned in_tile = 0;
     UNROLL(REPEATS)
     for (int r = 0; r < REPEATS; r++)
-        in_tile |= (unsigned)(here & (thread.x + r * a.repeat_x < a.width) & (thread.y + r * a.repeat_y < a.height)) << r;
-    OPAQUE_VECTOR(in_tile);
+        in_tile |= (unsigned)(here & (thread.x + r * a.repeat_x < a.width) &
+                              (thread.y + r * a.repeat_y < a.height)) << r;
+    IN_VECTOR(in_tile);
 
     float sums[OUTPUTS * BLOCK * BLOCK] = {};
     // Where the first position reads its first tap, and the distance of the others. Behind the last tap of the kernel,
@@ -319,28 +318,28 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int row = thread.slow * a.staged_height.value + thread.y * a.read_step[1];
     const int origin = here ? ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast : 0;
     const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
-    // In vector registers, since there are too few scalar ones.
     unsigned feature_offset =
         (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step;
     unsigned channel_offset = group_first * a.group_step + channel * a.channel_step;
-    OPAQUE_VECTOR(feature_offset);
-    OPAQUE_VECTOR(channel_offset);
-    unsigned feature_row = a.feature_step[1], feature_column = a.feature_step[2], feature_output = a.feature_output_step;
+    IN_VECTOR(feature_offset);
+    IN_VECTOR(channel_offset);
+    unsigned feature_row = a.feature_step[1], feature_column = a.feature_step[2];
+    unsigned feature_output = a.feature_output_step;
     int count_y = a.count[1], count_x = a.count[2], tap_row = a.tap_row, tap_column = a.tap_column;
-    OPAQUE_VECTOR(feature_row);
-    OPAQUE_VECTOR(feature_column);
-    OPAQUE_VECTOR(feature_output);
-    OPAQUE_VECTOR(count_y);
-    OPAQUE_VECTOR(count_x);
-    OPAQUE_VECTOR(tap_row);
-    OPAQUE_VECTOR(tap_column);
+    IN_VECTOR(feature_row);
+    IN_VECTOR(feature_column);
+    IN_VECTOR(feature_output);
+    IN_VECTOR(count_y);
+    IN_VECTOR(count_x);
+    IN_VECTOR(tap_row);
+    IN_VECTOR(tap_column);
     unsigned written = ((group_first + thread.group) * a.outputs + output_first) * a.target_row +
         channel * a.target_channel + tap_z * a.target_tap[0] + tap_y * a.target_tap[1] + tap_x * a.target_tap[2];
     int rows_left = a.taps[1] - tap_y, columns_left = a.taps[2] - tap_x, outputs_left = outputs;
-    OPAQUE_VECTOR(written);
-    OPAQUE_VECTOR(rows_left);
-    OPAQUE_VECTOR(columns_left);
-    OPAQUE_VECTOR(outputs_left);
+    IN_VECTOR(written);
+    IN_VECTOR(rows_left);
+    IN_VECTOR(columns_left);
+    IN_VECTOR(outputs_left);
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
@@ -373,7 +372,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
                     factors[o][r] = grouped_read(a.feature, at + (o < outputs ? o : outputs - 1) * feature_output);
             }
         }
-        OPAQUE_VECTOR(active);
+        IN_VECTOR(active);
         BARRIER();
         grouped_stage(a, pool, a.source, plane, y_in, x_in, groups);
         BARRIER();
