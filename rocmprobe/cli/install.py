@@ -7,6 +7,7 @@ import platform
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Optional
 
@@ -20,7 +21,7 @@ from rocmprobe.explain.facts import Facts, merge_and_derive
 from rocmprobe.knowledge import installation
 from rocmprobe.knowledge.gpus import NOT_FOUND, target
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
-from rocmprobe.knowledge.options import Option, options
+from rocmprobe.knowledge.options import STATUSES, Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, Machine, NothingToTest
@@ -96,7 +97,7 @@ def install_command(
         say_json(data(machine_properties, ranked, constraints))
     else:
         with no_commands(os.environ):
-            for line in lines(machine_properties, ranked, constraints):
+            for line in lines(machine_properties, ranked, constraints, stack is not None):
                 say(line)
     return OK if works else FINDINGS
 
@@ -194,43 +195,50 @@ def data(place: Place, ranked: Iterable[Option], file: Optional[Path]) -> dict[s
     }
 
 
-def lines(place: Place, ranked: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
-    """Yield the installation options as lines of text."""
+def lines(place: Place, ranked: tuple[Option, ...], file: Optional[Path], whole: bool) -> Iterator[str]:
+    """Yield the installation options as lines of text, the commands of the best one first.
+
+    If ``whole``, also yield the sources.
+    """
     working = [option for option in ranked if option.status != "fails"]
+    failing = [option for option in ranked if option.status == "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""
     if target(place.gfx) is None:
         yield f"The chip {place.gfx} is unknown: `rocmprobe list gpus` does not list it."
     elif not working:
         yield "No published torch is known to work here."
-    for number, option in enumerate(working):
-        if number == 0:
-            yield from _whole(plan(option, place, _path(file)))
-        else:
-            if number == 1:
-                yield from ("", "Other stacks (commands: --stack NAME):", "")
-            yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
-    failing = [option for option in ranked if option.status == "fails"]
+    if working:
+        yield from _best(plan(working[0], place, _path(file)), whole)
+    if working[1:]:
+        yield from ("", "Other stacks (`rocmprobe install --stack NAME` prints the commands and reports):")
+        widest = max(len(option.stack.name) for option in working[1:])
+        for option in working[1:]:
+            yield f"  {option.stack.name.ljust(widest)}  {option.status_words}"
     if failing:
-        yield from ("", "Not these:", "")
-        for option in failing:
-            yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
+        yield ""
+    # Stacks often fail for the same reason.
+    for why, alike in groupby(failing, key=lambda option: option.reason):
+        names = ", ".join(option.stack.name for option in alike)
+        yield from _wrapped(f"Not {names}: {why or STATUSES['fails']}", "", "  ")
     yield ""
     yield "No command was run. rocmprobe has not tested these stacks: run `rocmprobe run` afterwards."
 
 
-def _whole(made: Plan) -> Iterator[str]:
+def _best(made: Plan, whole: bool) -> Iterator[str]:
     option = made.option
     yield from _wrapped(f"{option.stack.name}: {option.title}")
-    yield from _wrapped(f"{option.evidence} {option.stack.text}", "  ")
-    if option.lent:
-        yield from _wrapped(option.lent.text, "  ")
-    for text in option.known_limits:
-        yield from _wrapped(f"Known: {text}", "  ")
+    yield from _wrapped(option.evidence, "  ")
     for what, commands in made.steps:
         yield ""
         yield f"# {what}"
         yield from commands
+    known = (option.stack.text, option.lent.text if option.lent else "", *option.known_limits(sources=whole))
+    yield ""
+    for text in filter(None, known):
+        yield from _wrapped(text, "- ", "  ")
+    if not whole:
+        return
     if made.constraints:
         yield ""
         yield "# Contents of the constraints file"

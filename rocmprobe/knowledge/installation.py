@@ -146,7 +146,7 @@ def as_data(made: Plan) -> dict[str, object]:
         "text": stack.text,
         "steps": [{"what": what, "commands": list(commands)} for what, commands in made.steps],
         "constraints": list(made.constraints),
-        "limits": list(option.known_limits),
+        "limits": list(option.known_limits(sources=True)),
         "broken": [{"title": row.title, "text": row.text} for row in option.broken],
         "sources": [
             {"source": source, "date": date, "checked": checked} for source, date, checked in option.sources

@@ -83,20 +83,29 @@ class Option:
         return f"{self.stack.title}: {self.gfx}"
 
     @property
+    def status_words(self) -> str:
+        """Description of the status, with its age."""
+        return f"{STATUSES[self.status]} ({_age(self.report or self.tested or self.stack)})"
+
+    @property
+    def reason(self) -> str:
+        """Sentences about the reports of this stack on this chip, or about why the stack cannot run."""
+        if self.refused:
+            refused = "; ".join(map(_with_source, self.refused))
+            return f"According to published limits, it cannot run: {refused}."
+        return " ".join(row.text for row in (self.report, *self.broken) if row)
+
+    @property
     def evidence(self) -> str:
         """Sentences about what is known of the stack on this chip."""
         if self.refused:
-            return (
-                f"According to published limits, it cannot run: {'; '.join(map(_with_source, self.refused))}."
-            )
-        meaning = STATUSES[self.status]
-        status = f"{meaning[0].upper()}{meaning[1:]} ({_age(self.report or self.tested or self.stack)})."
-        return " ".join((status, *(row.text for row in (self.report, *self.broken) if row)))
+            return self.reason
+        return f"{self.status_words[0].upper()}{self.status_words[1:]}. {self.reason}".strip()
 
-    @property
-    def known_limits(self) -> tuple[str, ...]:
-        """Sentences about what does not work."""
-        return (*(row.text for row in self.limits), *(f"{_with_source(answer)}." for answer in self.lacking))
+    def known_limits(self, sources: bool) -> tuple[str, ...]:
+        """Return sentences about what does not work. ``sources``: with the sources of a library's limits."""
+        words = _with_source if sources else (lambda answer: answer.says)
+        return (*(row.text for row in self.limits), *(f"{words(answer)}." for answer in self.lacking))
 
     @property
     def sources(self) -> tuple[tuple[str, str, str], ...]:
