@@ -80,15 +80,24 @@ def started(arguments: Sequence[object], environ: Mapping[str, str]) -> subproce
     )  # fmt: skip
 
 
-def kill(process: subprocess.Popen[str], victim: str) -> None:
+def kill(process: subprocess.Popen[str], victim: str, out: Path) -> None:
     if victim == "worker":
-        workers = [pid for pid in descendants(process.pid) if _runs(pid, b"rocmprobe.worker")]
-        if workers:
-            os.kill(DRAW.choice(workers), signal.SIGKILL)
+        # A worker is idle most of the time, so wait until a case runs.
+        while process.poll() is None:
+            workers = [pid for pid in descendants(process.pid) if _runs(pid, b"rocmprobe.worker")]
+            if workers and _in_flight(out):
+                os.kill(DRAW.choice(workers), signal.SIGKILL)
+                break
     elif victim == "group":
         os.killpg(process.pid, signal.SIGKILL)
     elif victim != "full disk":
         process.kill()
+
+
+def _in_flight(out: Path) -> bool:
+    path = out / "journal.jsonl"
+    content = path.read_bytes() if path.exists() else b""
+    return content.count(b'"record": "intent"') > content.count(b'"record": "outcome"')
 
 
 def _runs(pid: int, program: bytes) -> bool:
@@ -123,7 +132,7 @@ def one_round(folder: Path, victim: str, after: float, states: Mapping[str, str]
         try:
             process.communicate(timeout=after)
         except subprocess.TimeoutExpired:
-            kill(process, victim)
+            kill(process, victim, out)
     process.communicate()
     ends = time.monotonic() + 10
     while (left := alive(environ["LC_ROCMPROBE_KILLS"])) and time.monotonic() < ends:
@@ -183,6 +192,7 @@ def peaceful(folder: Path) -> tuple[dict[str, str], float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--victim", action="append", choices=VICTIMS, help="Kill only this one.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mounted", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path)
@@ -193,6 +203,7 @@ def main() -> None:
         os.execvp(command[0], command)  # noqa: S606 - the arguments are this program's
     DRAW.seed(options.seed)
     rounds = []
+    victims = options.victim or VICTIMS
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "peace").mkdir()
         states, seconds = peaceful(Path(name) / "peace")
@@ -200,11 +211,11 @@ def main() -> None:
             folder = Path(name) / str(number)
             folder.mkdir()
             after = DRAW.uniform(0, seconds)
-            each = one_round(folder, VICTIMS[number % len(VICTIMS)], after, states, number)
+            each = one_round(folder, victims[number % len(victims)], after, states, number)
             rounds.append(each)
             print(number, each, file=sys.stderr, flush=True)
     rows = []
-    for victim in VICTIMS:
+    for victim in victims:
         mine = [each for each in rounds if each.victim == victim]
         wrong = Counter(each.split(":")[0] for one in mine for each in one.wrong)
         rows.append(
