@@ -43,7 +43,8 @@ _ABOUT = {
     "other-program": r"\bjulia\b|AMDGPU\.jl|OpenCL|\bcl[A-Z]\w+\(|darktable|hashcat|[Bb]lender"
     r"|onnxruntime|[Mm]igraphx|jaxlib|[Cc][Tt]ranslate2|LAMMPS|GROMACS|OpenVX",
     "zluda": r"(?i:zluda)",
-    "windows": r"\b[Ww]indows (?:1[01]|[Ss]erver)|\b[A-Z]:[\\/]|(?i:0xc000[0-9a-f]{4})|\.dll\b|WinError",
+    "windows": r"\b[Ww]indows (?:1[01]|[Ss]erver)|\b[A-Z]:[\\/]|(?i:0xc000[0-9a-f]{4})|\.dll\b"
+    r"|\b322122[56][0-9]{3}\b|WinError",
     "wsl": r"\bWSL|microsoft-standard|/dev/dxg|librocdxg",
     "container": r"docker|Docker|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/py?t|distrobox",
     "cluster": r"[Ss]lurm|\bsrun\b|/gpfs/|/lustre/|\bHPC\b",

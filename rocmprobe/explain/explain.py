@@ -191,17 +191,9 @@ def _known(diagnosis: Diagnosis, facts: Facts) -> Explanation:
     step = causes.step_for(row.name, diagnosis.words, _place(facts, diagnosis.words))
     why = (_quoted(diagnosis.hit), *diagnosis.because) if diagnosis.hit else diagnosis.because
     return Explanation(
-        "known",
-        row.title,
-        row.name,
-        diagnosis.layer or row.layer,
-        step,
-        _verify(row, diagnosis.words),
-        why,
-        (),
-        diagnosis.others,
-        facts,
-    )
+        "known", row.title, row.name, diagnosis.layer or row.layer, step, _verify(row, diagnosis.words), why,
+        weighed=diagnosis.others, facts=facts,
+    )  # fmt: skip
 
 
 def _verify(row: Cause, words: Collection[str]) -> str:
@@ -220,8 +212,11 @@ def _place(facts: Facts, words: Collection[str]) -> Place:
 
 
 def located(diagnosis: Diagnosis, failure: Failure, facts: Facts) -> Explanation:
-    layer = layer_of(failure.library) or diagnosis.layer
-    if layer_of(failure.library):
+    """Return where the program failed, and the tests that decide."""
+    # Frames of an exception show who raised it. Only the frames of a crash show where it is.
+    crashed = layer_of(failure.library) if not (failure.kind and diagnosis.hit) else ""
+    layer = crashed or diagnosis.layer
+    if crashed:
         why = f"line {failure.line.number}: {failure.line.text.strip()}" if failure.line else ""
         where = f"the failure is in {failure.library}"
     elif diagnosis.hit:

@@ -67,7 +67,8 @@ _PASSES_ON = re.compile(
     r"|vcruntime\w*|msvcp\w*|libpython\S*|python\d+|python3?|_\w+)(?:\.so|\.dll|\.pyd|[-.]|$)"
 )
 _ENDS = (
-    (re.compile(r"[Ss]egmentation fault|SIGSEGV|signal 11\b|status 139\b|(?i:0xc0000005)|[Aa]ccess violation"
+    (re.compile(r"[Ss]egmentation fault|SIGSEGV|signal 11\b|status 139\b|(?i:0xc0000005)"
+                r"|\b3221225477\b|-1073741819\b|[Aa]ccess violation"
                 r"|exit(?:ed)?(?: with)? code:? (?:139|-11)\b"), "a segmentation fault"),
     (re.compile(r"(?i:0xc0000409)|\bAborted\b|\bAbandon\b|SIGABRT|IOT instruction|signal 6\b"
                 r"|exit(?:ed)?(?: with)? code:? (?:134|-6)\b"), "an abort"),

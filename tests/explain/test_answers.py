@@ -106,6 +106,14 @@ def test_the_innermost_native_frame_says_where(log: str, layer: str) -> None:
     )
 
 
+def test_the_frames_of_an_exception_do_not_hide_its_message() -> None:
+    log = (
+        "RuntimeError: HIP error: invalid argument\n"
+        "frame #0: c10::Error::Error(c10::SourceLocation) + 0x96 (0x7f in /v/torch/lib/libtorch_hip.so)\n"
+    )
+    assert answer(log, true_gfx="gfx1100").layer == "hip"
+
+
 # ---- stated facts decide ----------------------------------------------------------------------------------
 
 
