@@ -1,111 +1,124 @@
-"""Benchmark of the bypass against native convolution, the vendor library switched off, and im2col.
+"""Benchmark of the bypass against native convolution, the vendor library switched off, and unfold.
 
-The im2col patch is the usual one: ``F.unfold`` of the whole batch and a product, with a loop over groups.
-Every round runs the variants in a new random order, so that other load affects all variants. Figures are
-medians. Run it on an otherwise idle machine::
+The variant "unfold" is what one writes by hand: the columns of the whole batch, and one batched product.
+Every round runs the variants in a new random order, so that other load affects all of them. Figures are
+medians.
+Run it on an otherwise idle machine (about ten minutes on two cores)::
 
     python benchmarks/bypass.py -o benchmarks/results/bypass.md
+    python benchmarks/bypass.py --calls  # only the cost of a call in Python
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
-import re
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 from figures import heading, publish, table
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
+from rocmprobe.bypass import dispatch, registration
 from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.text.tables import toml
 
-BATCH = 4
-WORKSPACE_MB = 256
-#: Algorithms that are a matrix product of the problem's own sizes. Their rate is compared with torch.mm.
-GEMM_BASED = ("pointwise", "im2col", "shift", "col2im", "aten")
-#: A variant slower than this many times native runs in fewer rounds.
-SLOW = 20
-#: The form of a convolution in ``networks.toml``.
-FORM = re.compile(r"(\d+)x(\d+)([kt])(\d+)(?:s(\d+))?(?:g(\d+))?@(\d+)")
-#: Ratios of the summary: the variant and what it is compared with.
-RATIOS = (
-    ("bypass", "native"), ("naive", "native"), ("off", "native"), ("naive", "bypass"), ("off", "bypass"),
-    ("compiled", "bypass"),
-)  # fmt: skip
+ROUNDS = 9
+#: Problems by network. The last row has problems whose time is mostly the call.
+PROBLEMS = {
+    "ResNet-50": (
+        "n1-c3-i224x224-k64-f7x7-s2-p3", "n8-c64-i56x56-k64-f3x3-p1", "n8-c256-i56x56-k128-f1x1",
+        "n8-c128-i56x56-k128-f3x3-s2-p1", "n8-c512-i28x28-k1024-f1x1-s2", "n32-c512-i7x7-k512-f3x3-p1",
+    ),
+    "ResNeXt-50 32x4d": ("n8-c128-i56x56-k128-f3x3-p1-g32", "n8-c512-i14x14-k512-f3x3-p1-g32"),
+    "ResNeXt-101 32x8d": ("n1-c256-i56x56-k256-f3x3-p1-g32", "n8-c1024-i14x14-k1024-f3x3-p1-g32"),
+    "MobileNetV2": (
+        "n8-c32-i112x112-k32-f3x3-p1-g32", "n8-c144-i56x56-k144-f3x3-s2-p1-g144",
+        "n32-c576-i14x14-k576-f3x3-p1-g576",
+    ),
+    "EfficientNet": ("n8-c240-i28x28-k240-f5x5-s2-p2-g240", "n8-c672-i14x14-k672-f5x5-p2-g672"),
+    "ConvNeXt": (
+        "n8-c96-i56x56-k96-f7x7-p3-g96", "n8-c384-i14x14-k384-f7x7-p3-g384", "n8-c3-i224x224-k96-f4x4-s4",
+    ),
+    "U-Net": (
+        "n1-c64-i256x256-k64-f3x3-p1", "n1-c256-i64x64-k256-f3x3-p1", "n1-c512-i32x32-k512-f3x3-p1",
+        "n1-c128-i128x128-k64-f3x3-p1",
+    ),
+    "YOLOv8n": (
+        "n1-c3-i640x640-k16-f3x3-s2-p1", "n1-c16-i160x160-k16-f3x3-p1", "n8-c64-i40x40-k64-f3x3-p1",
+        "n8-c128-i20x20-k256-f3x3-s2-p1",
+    ),
+    "video": ("3d n1-c3-i16x56x56-k64-f3x7x7-s1x2x2-p1x3x3", "3d n1-c64-i8x28x28-k64-f3x3x3-p1"),
+    "audio": ("1d n8-c1-i16000-k64-f80-s4", "1d n8-c64-i4000-k128-f3-p1"),
+    "transposed": (
+        "t n8-c64-i14x14-k64-f4x4-s2-p1", "t n1-c256-i32x32-k128-f2x2-s2", "t n8-c32-i28x28-k32-f3x3-p1",
+    ),
+    "dilated": ("n1-c256-i32x32-k256-f3x3-p2-d2", "n1-c64-i64x64-k64-f3x3-p4-d4"),
+    "tiny": (
+        "n1-c8-i12x12-k8-f3x3-p1", "n1-c16-i8x8-k16-f1x1", "n1-c16-i8x8-k16-f3x3-p1-g16",
+        "n8-c4-i6x6-k4-f3x3-p1", "n1-c2-i4x4-k2-f3x3-s2-p1",
+    ),
+}  # fmt: skip
 
 Convolve = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Variant = tuple[Convolve, Callable[[], AbstractContextManager[Any]]]
 
 
-def network_problems(device_type: str, names: Sequence[str]) -> Iterator[tuple[str, Problem]]:
-    """Yield network and fp32 problem, each problem once, with the first network that has it.
-
-    The sides are those of the device type. Raise SystemExit for an unknown network.
-    """
-    networks = toml(Path(__file__).with_name("networks.toml").read_text("utf-8"))["network"]
-    unknown = set(names) - {row["name"] for row in networks}
-    if unknown:
-        known = ", ".join(row["name"] for row in networks)
-        raise SystemExit(f"no network {', '.join(unknown)}; there are {known}")
-    seen = set()
-    for row in networks:
-        if names and row["name"] not in names:
-            continue
-        shrink = row["image"] // row["cpu"] if device_type == "cpu" else 1
-        for word in row["problems"].split():
-            problem = parse_problem(problem_text(word, shrink))
-            if problem.text not in seen:
-                seen.add(problem.text)
-                yield row["name"], problem
-
-
-def problem_text(word: str, shrink: int) -> str:
-    match = FORM.fullmatch(word)
-    assert match is not None, word
-    channels, filters, form, kernel, stride, groups, side = match.groups()
-    kind = "conv2d" if form == "k" else "conv_transpose2d"
-    size = int(side) // shrink
-    text = f"{kind}-fp32-n{BATCH}-c{channels}-i{size}x{size}-k{filters}-f{kernel}x{kernel}"
-    if stride:
-        text += f"-s{stride}"
-    if form == "k" and int(kernel) > 1:
-        text += f"-p{int(kernel) // 2}"
-    return text + (f"-g{groups}" if groups else "")
+def problems() -> Iterator[tuple[str, Problem]]:
+    """Yield network and fp32 problem."""
+    for network, texts in PROBLEMS.items():
+        for text in texts:
+            kind, _, sizes = text.rpartition(" ")
+            name = {"t": "conv_transpose2d"}.get(kind, f"conv{kind or '2d'}")
+            batch, _, rest = sizes.partition("-")
+            yield network, parse_problem(f"{name}-fp32-{batch}-{rest}")
 
 
 def native(problem: Problem) -> Convolve:
-    function = getattr(F, problem.kind)
-    options = {"stride": problem.stride, "padding": problem.padding, "groups": problem.groups}
-    return lambda input, weight: function(input, weight, **options)
+    options = {
+        "stride": problem.stride, "padding": problem.padding, "dilation": problem.dilation,
+        "groups": problem.groups,
+    }  # fmt: skip
+    return partial(getattr(F, problem.kind), **options)
 
 
-def naive(problem: Problem) -> Convolve:
-    """Return a function that convolves as the usual patch of ``nn.Conv2d`` does."""
-    groups, size = problem.groups, problem.output_size
-    window = (problem.kernel, problem.dilation, problem.padding, problem.stride)
+def unfold(problem: Problem) -> Convolve:
+    """Return a function that convolves by the columns of the whole batch and one batched product."""
+    groups, batch, taps = problem.groups, problem.batch, math.prod(problem.kernel)
+    output = (batch, problem.out_channels, *problem.output_size)
+
+    def columns(input: torch.Tensor) -> torch.Tensor:
+        """Return ``(batch, groups, depth, windows)``."""
+        if problem.rank == 2:
+            found = F.unfold(input, problem.kernel, problem.dilation, problem.padding, problem.stride)
+        else:
+            found = F.pad(input, [side for p in reversed(problem.padding) for side in (p, p)])
+            for dimension, (k, s) in enumerate(zip(problem.kernel, problem.stride), 2):
+                found = found.unfold(dimension, k, s)
+            ranks = range(2, 2 + problem.rank)
+            found = found.permute(0, 1, *(each + problem.rank for each in ranks), *ranks)
+        return found.reshape(batch, groups, problem.in_channels // groups * taps, -1)
 
     def convolve(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        columns = F.unfold(input, *window).chunk(groups, 1)
-        filters = weight.flatten(1).chunk(groups, 0)
-        outputs = [one @ some for one, some in zip(filters, columns)]
-        return torch.cat(outputs, 1).view(problem.batch, -1, *size)
+        filters = weight.view(groups, problem.out_channels // groups, -1)
+        return (filters @ columns(input)).view(output)
 
     def convolve_transposed(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        positions = input.flatten(2).chunk(groups, 1)
-        filters = weight.flatten(1).chunk(groups, 0)
-        images = [F.fold(one.t() @ some, size, *window) for one, some in zip(filters, positions)]
-        return torch.cat(images, 1)
+        filters = weight.view(groups, problem.in_channels // groups, -1).transpose(1, 2)
+        positions = input.view(batch, groups, problem.in_channels // groups, -1)
+        window = (problem.kernel, problem.dilation, problem.padding, problem.stride)
+        return F.fold((filters @ positions).flatten(1, 2), problem.output_size, *window)
 
     return convolve_transposed if problem.transposed else convolve
 
@@ -117,257 +130,290 @@ class Bench:
         self.problem = problem
         self.device = device
         self.backend = BACKENDS["cudnn" if device.type == "cuda" else "onednn"]
-        generator = torch.Generator().manual_seed(0)
-        shapes = (problem.input_shape, problem.weight_shape)
-        output = (problem.batch, problem.out_channels, *problem.output_size)
-        self.input, self.weight = (
-            torch.randn(shape, generator=generator).to(device).requires_grad_() for shape in shapes
-        )
-        self.gradient = torch.randn(output, generator=generator).to(device)
+        torch.manual_seed(0)
+        self.input = torch.randn(problem.input_shape, device=device).requires_grad_()
+        self.weight = torch.randn(problem.weight_shape, device=device).requires_grad_()
+        self.gradient = torch.randn(problem.output_shape, device=device)
 
-    def variants(self, compiled: bool) -> dict[str, Variant]:
-        within = bypass.enabled
+    def variants(self) -> dict[str, Variant]:
         plain = native(self.problem)
-        found: dict[str, Variant] = {
+        return {
             "native": (plain, nullcontext),
             "off": (plain, self.backend.vendor_library_off),
-            "naive": (naive(self.problem), nullcontext),
-            "bypass": (plain, lambda: within(self.device, WORKSPACE_MB)),
+            "unfold": (unfold(self.problem), nullcontext),
+            "bypass": (plain, partial(installed, self.device)),
         }
-        if compiled:
-            import torch._inductor.config
-
-            torch._dynamo.reset()
-            # Caches are off, because code from an earlier run would shorten the compilation.
-            torch._inductor.config.force_disable_caches = True
-            traced = torch.compile(native(self.problem))
-            found["compiled"] = (traced, lambda: within(self.device, WORKSPACE_MB))
-        return found
-
-    def seconds(self, call: Callable[[], Any]) -> float:
-        self.wait()
-        started = time.perf_counter()
-        call()
-        self.wait()
-        return time.perf_counter() - started
-
-    def wait(self) -> None:
-        self.backend.synchronize(str(self.device))
 
     def forward(self, convolve: Convolve) -> None:
         with torch.no_grad():
             convolve(self.input, self.weight)
 
-    def both(self, convolve: Convolve) -> None:
+    def training(self, convolve: Convolve) -> None:
         torch.autograd.grad(convolve(self.input, self.weight), (self.input, self.weight), self.gradient)
 
-    def timings(self, rounds: int, compiled: bool) -> dict[str, Any]:
-        """Return the median seconds of each variant, "fwd" and "fwd_bwd", and the seconds of the
-        compilation."""
-        variants = self.variants(compiled)
-        found: dict[str, Any] = {name: {"fwd": [], "fwd_bwd": []} for name in variants}
-        for name, (convolve, context) in variants.items():
+    def seconds(self, call: Callable[[], Any]) -> float:
+        self.backend.synchronize(str(self.device))
+        started = time.perf_counter()
+        call()
+        self.backend.synchronize(str(self.device))
+        return time.perf_counter() - started
+
+    def timings(self) -> dict[str, dict[str, float]]:
+        """Return the median seconds of each variant, "forward" and "training"."""
+        variants = self.variants()
+        expected = None
+        for convolve, context in variants.values():
             with context():
-                first = self.seconds(lambda convolve=convolve: self.both(convolve))
-                if name == "compiled":
-                    found["compilation"] = first
-                # The forward pass without autograd can have a slow first call too.
-                for _ in range(3):
-                    self.both(convolve)
+                output = convolve(self.input, self.weight).detach()
+                expected = output if expected is None else expected
+                torch.testing.assert_close(output, expected, rtol=1e-3, atol=1e-3)
+                for _ in range(2):
+                    self.training(convolve)
                     self.forward(convolve)
+        # A short call is repeated, because the clock and other processes would disturb a single call.
+        repeats = max(1, int(0.002 / self.seconds(lambda: self.forward(variants["unfold"][0]))))
+        times: dict[str, dict[str, list[float]]] = {
+            name: {"forward": [], "training": []} for name in variants
+        }
         names = list(variants)
-        for number in range(rounds):
+        for _ in range(ROUNDS):
             random.shuffle(names)
             for name in names:
                 convolve, context = variants[name]
-                times = found[name]
-                slow = number > 2 and times["fwd"] and times["fwd"][0] > SLOW * found["native"]["fwd"][0]
-                if slow:
-                    continue
                 with context():
-                    times["fwd"].append(self.seconds(lambda convolve=convolve: self.forward(convolve)))
-                    times["fwd_bwd"].append(self.seconds(lambda convolve=convolve: self.both(convolve)))
-        for name in names:
-            found[name] = {kind: statistics.median(times) for kind, times in found[name].items()}
-        return found
+                    for kind, run in (("forward", self.forward), ("training", self.training)):
 
-    def memory(self) -> dict[str, dict[str, int]]:
-        """Return the bytes kept for backward and the peak above the operands, for native and for the
-        bypass."""
-        found = {}
-        for name, (convolve, context) in self.variants(compiled=False).items():
-            if name not in ("native", "bypass"):
-                continue
-            kept: dict[int, int] = {}
+                        def call(
+                            run: Callable[[Convolve], None] = run, convolve: Convolve = convolve
+                        ) -> None:
+                            for _ in range(repeats):
+                                run(convolve)
 
-            def keep(tensor: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
-                kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-                return tensor
-
-            with context(), self.backend.meter(str(self.device)) as peak:
-                with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                    output = convolve(self.input, self.weight)
-                torch.autograd.grad(output, (self.input, self.weight), self.gradient)
-                del output
-            found[name] = {"kept": sum(kept.values()), "peak": peak.peak_bytes}
-        return found
-
-    def calls(self) -> dict[str, Callable[[], Any]]:
-        """Return a call for each direction by PyTorch's operator for it, without autograd."""
-        problem = self.problem
-        settings = (
-            None, list(problem.stride), list(problem.padding), list(problem.dilation), problem.transposed,
-            [0] * problem.rank, problem.groups,
-        )  # fmt: skip
-        input, weight = self.input.detach(), self.weight.detach()
-        convolution, backward = torch.ops.aten.convolution, torch.ops.aten.convolution_backward
-
-        def gradient_of(*mask: bool) -> Callable[[], Any]:
-            return lambda: backward(self.gradient, input, weight, *settings, [*mask, False])
-
+                        times[name][kind].append(self.seconds(call) / repeats)
         return {
-            "fwd": lambda: convolution(input, weight, *settings),
-            "bwd-data": gradient_of(True, False),
-            "bwd-weights": gradient_of(False, True),
+            name: {kind: statistics.median(values) for kind, values in each.items()}
+            for name, each in times.items()
         }
 
-    def gemm(self, rounds: int) -> dict[str, Any]:
-        """Return for each direction the time of the bypass, and of torch.mm with the same m, n and k.
-
-        Directions whose algorithm is no matrix product are left out. Return {} for a problem with groups.
-        """
-        problem = self.problem
-        if problem.groups > 1:
-            return {}
-        taps = math.prod(problem.kernel)
-        sides = (problem.in_channels, problem.out_channels)
-        few, many = reversed(sides) if problem.transposed else sides
-        positions = math.prod(problem.input_size if problem.transposed else problem.output_size)
-        depth, windows = few * taps, problem.batch * positions
-        through, back = (many, depth, windows), (depth, many, windows)
-        sizes = {
-            "fwd": back if problem.transposed else through,
-            "bwd-data": through if problem.transposed else back,
-            "bwd-weights": (many, windows, depth),
-        }
-        calls, found = self.calls(), {}
-        with torch.no_grad(), bypass.enabled(self.device, WORKSPACE_MB):
-            explained = bypass.explain(problem, self.device, WORKSPACE_MB)
-            for direction, (m, k, n) in sizes.items():
-                if explained[direction].algorithm not in GEMM_BASED:
-                    continue
-                left = torch.randn(m, k, device=self.device)
-                right = torch.randn(k, n, device=self.device)
-                times: dict[str, list[float]] = {"bypass": [], "mm": []}
-                for _ in range(max(3, rounds)):
-                    times["bypass"].append(self.seconds(calls[direction]))
-                    times["mm"].append(self.seconds(lambda left=left, right=right: torch.mm(left, right)))
-                found[direction] = {
-                    "algorithm": explained[direction].algorithm, "mkn": [m, k, n],
-                    **{name: statistics.median(values[1:]) for name, values in times.items()},
-                }  # fmt: skip
+    def peaks(self) -> dict[str, int]:
+        """Return the peak bytes of training above the operands, by variant."""
+        found = {}
+        for name, (convolve, context) in self.variants().items():
+            with context():
+                self.training(convolve)
+                with self.backend.meter(str(self.device)) as meter:
+                    self.training(convolve)
+            found[name] = meter.peak_bytes
         return found
 
 
-def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the figures of each problem, and print its times."""
-    device = torch.device(arguments.device)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    random.seed(0)
+@contextmanager
+def installed(device: torch.device, algorithm: str = "auto") -> Iterator[None]:
+    bypass.install(device, algorithm=algorithm)
+    try:
+        yield
+    finally:
+        bypass.uninstall(device)
+
+
+def measured(device: torch.device) -> list[dict[str, Any]]:
+    """Return the figures of each problem with one and two threads, and print the ratios."""
     rows = []
-    for network, problem in network_problems(device.type, arguments.networks):
-        bench = Bench(problem, device)
-        row = {
-            "network": network, "problem": problem.text,
-            "seconds": bench.timings(arguments.rounds, arguments.compile),
-            "memory": bench.memory(), "gemm": bench.gemm(arguments.rounds),
-            "algorithms": {
-                direction: each.algorithm
-                for direction, each in bypass.explain(problem, device, WORKSPACE_MB).items()
-            },
-        }  # fmt: skip
-        rows.append(row)
-        print(problem.text, *times_of(row), flush=True)
+    for network, problem in problems():
+        for threads in (1, 2) if device.type == "cpu" else (torch.get_num_threads(),):
+            torch.set_num_threads(threads)
+            bench = Bench(problem, device)
+            row = {
+                "network": network, "problem": problem.text, "threads": threads,
+                "seconds": bench.timings(), "peak": bench.peaks(),
+            }  # fmt: skip
+            rows.append(row)
+            ratios = (f"{ratio(row, kind, 'unfold'):.2f}" for kind in ("forward", "training"))
+            print(problem.text, threads, *ratios, file=sys.stderr, flush=True)
     return rows
 
 
-def times_of(row: Mapping[str, Any]) -> list[str]:
-    """Return native's milliseconds, and the times of the other variants as multiples of it."""
-    seconds = {name: times["fwd_bwd"] for name, times in row["seconds"].items() if name != "compilation"}
-    native = seconds.pop("native")
-    return [f"{1e3 * native:.2f}", *(f"{each / native:.2f}" for each in seconds.values())]
-
-
-def mean_ratio(rows: Sequence[Mapping[str, Any]], kind: str, over: str, under: str) -> str:
-    """Return the geometric mean of the time ratio over ``rows``."""
-    ratios = [row["seconds"][over][kind] / row["seconds"][under][kind] for row in rows]
-    return f"{statistics.geometric_mean(ratios):.2f}"
+def ratio(row: Mapping[str, Any], kind: str, other: str) -> float:
+    """Return the time of the bypass as a multiple of another variant's."""
+    return float(row["seconds"]["bypass"][kind] / row["seconds"][other][kind])
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the ratios of all problems and of each network, the rate of the products, and the memory."""
-    ratios = [(over, under) for over, under in RATIOS if over in rows[0]["seconds"]]
-    groups = {"all": rows}
+    """Yield the mean ratios, the problems above the limits, and the memory."""
+    kinds, others = ("forward", "training"), ("unfold", "off", "native")
+    yield from ("Time of the bypass as a multiple of another variant's, geometric means:", "")
+    groups = {"all": list(rows)}
     for row in rows:
-        groups[row["network"]] = [*groups.get(row["network"], ()), row]
-    yield from ("Time ratios, geometric means, forward and backward (in brackets: forward):", "")
+        groups.setdefault(row["network"], []).append(row)
     yield from table(
-        ("problems", *(f"{over} / {under}" for over, under in ratios)),
+        ("problems", *(f"{kind} / {other}" for other in others for kind in kinds)),
         (
             (
-                f"{name} ({len(group)})",
+                f"{name} ({len({row['problem'] for row in group})})",
                 *(
-                    f"{mean_ratio(group, 'fwd_bwd', *pair)} ({mean_ratio(group, 'fwd', *pair)})"
-                    for pair in ratios
+                    f"{statistics.geometric_mean(ratio(row, kind, other) for row in group):.2f}"
+                    for other in others
+                    for kind in kinds
                 ),
             )
             for name, group in groups.items()
         ),
     )
-    shares = [each["mm"] / each["bypass"] for row in rows for each in row["gemm"].values()]
-    memory = [row["memory"] for row in rows]
-    other = sum(each["bypass"]["kept"] != each["native"]["kept"] for each in memory)
-    peak = max(each["bypass"]["peak"] - each["native"]["peak"] for each in memory)
+    slower = [
+        f"  - `{row['problem']}`, {row['threads']} threads, {kind}: {ratio(row, kind, 'unfold'):.2f}"
+        for row in rows
+        for kind in kinds
+        if ratio(row, kind, "unfold") > 1.05
+    ]
+    larger = [row for row in rows if row["peak"]["bypass"] > 1.1 * row["peak"]["native"]]
+    most = max(row["peak"]["bypass"] - row["peak"]["native"] for row in rows)
     yield from (
         "",
-        "- native: PyTorch's convolution. off: the vendor library switched off. "
-        "naive: `F.unfold` of the whole batch, a product, a loop over groups.",
-        "- Share of the rate of `torch.mm` with the same m, n and k: "
-        f"median {statistics.median(shares):.0%}, least {min(shares):.0%}, "
-        f"below 60 % in {sum(share < 0.6 for share in shares)} of {len(shares)} directions.",
-        f"- Bytes kept for backward: other than native's in {other} of {len(rows)} problems.",
-        f"- Largest peak above native's: {peak / (1 << 20):.0f} MiB, of {WORKSPACE_MB} MiB allowed.",
+        "- native: PyTorch's convolution. off: the vendor library switched off. unfold: columns of the whole "
+        "batch and one batched product.",
+        f"- Peak memory of training more than 10 % above native's: {len(larger)} of {len(rows)}. "
+        f"Largest difference: {most / (1 << 20):.0f} MiB.",
+        f"- More than 1.05 times the time of unfold: {len(slower)} of {2 * len(rows)}.",
+        *slower,
     )
-    compilations = [row["seconds"]["compilation"] for row in rows if "compilation" in row["seconds"]]
-    if compilations:
-        yield f"- Compilation by `torch.compile`: {statistics.median(compilations):.1f} s (median)."
+
+
+class Recording(TorchDispatchMode):
+    """Recorder of the operators that run below."""
+
+    def __init__(self, operators: list[tuple[Any, Any, Any]]) -> None:
+        super().__init__()
+        self._operators = operators
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._operators.append((function, args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+class Recorder(dispatch.Interceptor):
+    """Interceptor that records the operators inside convolutions."""
+
+    name = "recorder"
+    rank = 3
+
+    def __init__(self) -> None:
+        self.operators: list[tuple[Any, Any, Any]] = []
+
+    def convolution(self, call: Any, proceed: Callable[[Any], Any]) -> Any:
+        with Recording(self.operators):
+            return proceed(call)
+
+    convolution_backward = convolution
+
+
+def call_costs() -> Iterator[Sequence[str]]:
+    """Yield what a small call costs: algorithm, direction, functions, operators, microseconds above them."""
+    os.environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
+    torch.set_num_threads(1)
+    for algorithm, text in {
+        "pointwise": "n1-c2-i4x4-k2-f1x1", "im2col": "n1-c2-i4x4-k2-f3x3-p1",
+        "slow_conv2d": "n1-c2-i4x4-k2-f3x3-p1", "native": "n1-c2-i4x4-k2-f3x3-p1",
+    }.items():  # fmt: skip
+        bench = Bench(parse_problem(f"conv2d-fp32-{text}"), torch.device("cpu"))
+        input, weight = bench.input.detach(), bench.weight.detach()
+        settings = ([1, 1], list(bench.problem.padding), [1, 1], False, [0, 0], 1)
+        forward = partial(torch.ops.aten.convolution, input, weight, None, *settings)
+        backward = partial(
+            torch.ops.aten.convolution_backward, bench.gradient, input, weight, None, *settings
+        )
+        for direction, call in {
+            "fwd": forward, "bwd-data": partial(backward, [True, False, False]),
+            "bwd-weights": partial(backward, [False, True, False]),
+        }.items():  # fmt: skip
+            with nullcontext() if algorithm == "native" else installed(torch.device("cpu"), algorithm):
+                call()
+                recorder = Recorder()
+                if algorithm != "native":
+                    registration.add_interceptor(recorder, "cpu")
+                    call()
+                    registration.remove_interceptor(recorder, "cpu")
+                whole, below = shortest(call), shortest(partial(replayed, recorder.operators))
+                yield (
+                    algorithm, direction, str(functions_in(call)), str(len(recorder.operators)),
+                    f"{whole:.0f}", f"{whole - below:.0f}",
+                )  # fmt: skip
+
+
+def replayed(operators: Sequence[tuple[Any, Any, Any]]) -> None:
+    for function, args, kwargs in operators:
+        function(*args, **kwargs)
+
+
+def shortest(call: Callable[[], Any]) -> float:
+    """Return the microseconds of a call: the least of 30 means over 200 calls."""
+    means = []
+    for _ in range(30):
+        started = time.perf_counter()
+        for _ in range(200):
+            call()
+        means.append((time.perf_counter() - started) / 200)
+    return 1e6 * min(means)
+
+
+def functions_in(call: Callable[[], Any]) -> int:
+    """Return the number of Python functions that a call enters."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    call()
+    sys.setprofile(None)
+    return count
+
+
+def calls_table() -> Iterator[str]:
+    yield from ("Cost of a call on a CPU, 4x4 pixels, one thread:", "")
+    head = ("algorithm", "direction", "Python functions", "operators", "us", "us above the operators")
+    yield from table(head, call_costs(), texts=2)
+    yield from ("", "The operators are recorded once, and timed by calling them again in a loop.")
+
+
+def figures_of(row: Mapping[str, Any]) -> Sequence[str]:
+    kinds = ("forward", "training")
+    times = (f"{1e3 * row['seconds']['bypass'][kind]:.2f}" for kind in kinds)
+    ratios = (
+        ", ".join(f"{ratio(row, kind, other):.2f}" for kind in kinds) for other in ("unfold", "off", "native")
+    )
+    peaks = (f"{row['peak'][name] / (1 << 20):.1f}" for name in ("bypass", "native"))
+    return (f"`{row['problem']}`", str(row["threads"]), ", ".join(times), *ratios, " / ".join(peaks))
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--networks", nargs="*", default=[])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--compile", action="store_true", help="a column for torch.compile of the bypass")
+    parser.add_argument("--calls", action="store_true", help="only the cost of a call in Python")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args(words)
-    rows = measured(arguments)
-    names = [name for name in rows[0]["seconds"] if name not in ("native", "compilation")]
-    command = f"python benchmarks/bypass.py --device {arguments.device} --rounds {arguments.rounds}"
+    if arguments.calls:
+        publish(
+            [*heading("Calls of the bypass", "python benchmarks/bypass.py --calls"), *calls_table()],
+            arguments.output,
+        )
+        return
+    random.seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    rows = measured(torch.device(arguments.device))
     lines = [
-        *heading("The bypass", command),
-        f"Convolutions of `networks.toml` in fp32, batch {BATCH}, {torch.get_num_threads()} threads.",
+        *heading("The bypass", f"python benchmarks/bypass.py --device {arguments.device}"),
+        f"{len({row['problem'] for row in rows})} convolutions in fp32, medians of {ROUNDS}.",
+        "",
         *summary(rows),
         "",
-        "Each problem: native's time for forward and backward, and multiples of it.",
+        *calls_table(),
+        "",
+        "Each problem: milliseconds of the bypass, and multiples of the others' times (forward, training).",
         "",
         *table(
-            ("problem", *DIRECTIONS, "native, ms", *names),
-            (
-                (row["problem"], *(row["algorithms"][each] for each in DIRECTIONS), *times_of(row))
-                for row in rows
-            ),
-            texts=1 + len(DIRECTIONS),
+            ("problem", "threads", "ms", "/ unfold", "/ off", "/ native", "peak MiB, bypass / native"),
+            map(figures_of, rows),
         ),
     ]
     publish(lines, arguments.output)
