@@ -25,6 +25,8 @@ _KINDS = tuple(
 )
 _BEGINNING = 4096
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+#: Without this flag, Windows changes line ends.
+_BINARY = getattr(os, "O_BINARY", 0)
 _TEMPORARY = re.compile(r"\.(\d+)\.tmp")
 _DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")
 
@@ -66,7 +68,7 @@ def foreign(path: Path, content: bytes = b"") -> str:
 def append(path: Path, content: bytes) -> None:
     """Append ``content`` to the file ``path``. Raise OSError if this fails, or if ``path`` is a link."""
     no_link = 0 if _is_device(path) else _NO_LINK
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | no_link, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _BINARY | no_link, 0o666)
     with os.fdopen(descriptor, "ab") as stream:
         stream.write(content)
 
@@ -105,7 +107,7 @@ def _kind(content: bytes) -> Optional[int]:
 def _replace(path: Path, content: bytes) -> None:
     _remove_temporaries(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY | _NO_LINK, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)

@@ -50,6 +50,8 @@ def test_a_command_replaces_its_own_output_only(tmp_path: Path, results: Path) -
         path, link = tmp_path / f"output{number}", tmp_path / f"link{number}"
         assert run_into(path, words, option)[0] == 0
         assert run_into(path, words, option)[0] == 0, path.read_text()[:80]
+        if words[-1] in ("json", "junit", "md", "issue"):
+            continue  # All formats are recognised, and the rest is the same.
         link.symlink_to(path)
         path.write_text("import rocmprobe\n")
         for foreign in (path, link):

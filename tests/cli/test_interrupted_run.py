@@ -219,7 +219,7 @@ def test_a_signal_while_a_dataclass_is_made_ends_a_command_by_its_exit_code(tmp_
     assert done.returncode == 130
 
 
-@pytest.mark.parametrize("module", ["click", "rocmprobe.cli.detect", "rocmprobe.detect.machine"])
+@pytest.mark.parametrize("module", ["click", "rocmprobe.detect.machine"])
 def test_ctrl_c_during_an_import_is_one_line(tmp_path: Path, module: str) -> None:
     """Also while Python imports the command, and inside it."""
     (tmp_path / "sitecustomize.py").write_text(
