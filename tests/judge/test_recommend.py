@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import synthetic
 from rows import every_row
-from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, recommend, run
+from synthetic import FP32, STATUS, TORCH, blocked_by_convolution, card, everywhere, natively, recommend, run
 
 from rocmprobe.cli.verify import verify
 from rocmprobe.judge.judgement import judge
@@ -653,3 +653,21 @@ def test_bfloat16_is_named_whatever_float16_came_to(half, state):
     )  # fmt: skip
     told = recommend(dataclasses.replace(results, outcomes=(*results.outcomes, *brain))).sentence
     assert "No configuration gives correct results in bfloat16." in told
+
+
+def test_a_switch_for_another_layer_is_no_question_of_speed():
+    results = run({"default/lstm/float32": "wrong"})
+    default = results.setting("default")
+    cure = next(row for row in with_cures("miopen", "default", TORCH) if row.name == "no-interrupt")
+    moved = [
+        dataclasses.replace(
+            each, id=each.id.replace("/default/", f"/{cure.name}/"), setting=cure.name, state="pass"
+        )
+        for each in results.outcomes
+        if each.setting == default.name
+    ]
+    results = dataclasses.replace(
+        results, settings=(*results.settings, cure), outcomes=(*results.outcomes, *moved)
+    )
+    sentence = recommend(results).sentence
+    assert "with its defaults gives correct results too, but not for LSTM" in sentence, sentence

@@ -22,7 +22,7 @@ from rocmprobe.judge.findings.primitives import layer_outcomes
 from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override, of_setting
 from rocmprobe.judge.recommendation.coverage import BASICS_UNTESTED
-from rocmprobe.judge.recommendation.limits import BASICS, failing_basics
+from rocmprobe.judge.recommendation.limits import BASICS, failing_basics, limits
 from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
@@ -275,8 +275,13 @@ def sentence(
         )
     native = [each for each in ranked if each.setting.unchanged and not owed_to_the_user(each, ranked)]
     unchanged = next((each for each in native if each.right), None)
-    slower = unchanged and unchanged is not best
-    faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
+    faster = ""
+    if unchanged and unchanged is not best:
+        failing = (
+            limits(run, unchanged.setting, {dtype}) if run.broken_layers(unchanged.setting, dtype) else ()
+        )
+        but = f"but not for {joined(failing)}" if failing else "but is slower"
+        faster = f" {name} with its defaults gives correct results too, {but}."
     as_it_comes = next(iter(native), None)
     fails = (
         _fails(run, as_it_comes, best.setting, dtype, name) if as_it_comes and as_it_comes is not best else ""
