@@ -123,7 +123,7 @@ DEVICE Term term_of(Storage value) { return widened(value); }
 #endif
 // The place of term k of a line, in words of which `stride` lie between two k.
 DEVICE Term* term_place(void* words, int k, int line, int stride) {
-    return (Term*)words + (k / TERMS * stride + line) * TERMS + k % TERMS;
+    return (Term*)words + (unsigned)((k / TERMS * stride + line) * TERMS + k % TERMS);
 }
 
 // A divisor of numbers below 2^31; the host computes multiplier and shift.

@@ -48,12 +48,12 @@ KERNEL(gather_pack, 64, GatherPackArguments) {
     if (row >= a.rows_padded) return;
     const Storage* weight = (const Storage*)a.weight + phase.weight + group * a.group_step + row * a.row_step;
     Term* packed = (Term*)((char*)a.workspace + phase.packed) +
-                   ((long long)group * phase.depth_padded + first) * a.rows_padded;
+                   ((long long)group * phase.depth_padded + first) * a.rows_padded + row * TERMS;
     const int count = phase.depth_padded - first < 32 ? phase.depth_padded - first : 32;
     const int inside = row < a.rows ? phase.depth - first : 0;
     UNROLL(4)
     for (int i = 0; i < count; i++) {
-        *term_place(packed, i, row, a.rows_padded) = i < inside ? term_of(weight[steps[i]]) : (Term)0.0f;
+        *term_place(packed, i, 0, a.rows_padded) = i < inside ? term_of(weight[steps[i]]) : (Term)0.0f;
     }
 }
 
