@@ -16,14 +16,12 @@ with pytest.MonkeyPatch.context() as patch:
 
 PROGRAMS = programs.programs(megabytes=20)
 QUICK = [
-    ("SIGTERM to the process", "exec"),
     ("SIGUSR1 to the process", "exec --explain"),
     ("a daemon that keeps stdout and stderr", "exec --explain"),
     ("stderr closed", "exec --explain"),
     ("SIGINT to the group", "shapes"),
     ("SIGSEGV", "shapes"),
     ("Ctrl-Z, fg and Ctrl-C in a terminal", "shapes"),
-    ("own process group, then SIGINT to the first group", "shapes"),
 ]
 ALL = [
     pytest.param(title, command, marks=() if (title, command) in QUICK else pytest.mark.thorough)
