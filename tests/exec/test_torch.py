@@ -94,7 +94,16 @@ def test_every_process_tells_its_own_counts_at_its_end(tmp_path: Path) -> None:
     assert [sum(line["calls"].values()) for line in lines] == [3, 3, 3, 2, 0, 3]
     assert len({line["pid"] for line in lines}) == 6
     for line in lines:
-        assert set(line) == {"pid", "command", "device", "calls", "native", "pytorch", "own_kernels"}
+        assert set(line) == {
+            "pid",
+            "command",
+            "device",
+            "calls",
+            "native",
+            "pytorch",
+            "own_kernels",
+            "inexact",
+        }
         assert (line["device"], line["native"]) == ("cpu", {})
         assert line["command"] == [str(tmp_path / "program.py")]
 

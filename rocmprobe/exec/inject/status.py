@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rocmprobe.bypass import counts, kernel_modules
+from rocmprobe.bypass.choice import plan_file
 from rocmprobe.exec.inject.ending import append, at_end
 
 
@@ -23,6 +24,7 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
     def write() -> None:
         line = {"pid": os.getpid(), "command": sys.argv, "device": _device(devices), **counts.counted()}
         line["own_kernels"] = kernel_modules.state()
+        line["inexact"] = plan_file.inexact()
         try:
             append(path, line)
         except OSError as error:
