@@ -27,7 +27,7 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
               help="Folder or results.json of a run (default: reports/recommended).")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
-              help="Use this setting, not the recommended one.")  # fmt: skip
+              help="Use this setting, not the recommended one. It needs no run.")  # fmt: skip
 @click.option("--simulated", is_flag=True, help="Also accept results of a simulated machine.")
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
               help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip

@@ -183,6 +183,16 @@ def test_always_adds_the_bypass_to_whatever_is_recommended(tmp_path: Path) -> No
         conditions(tmp_path / "none.json", "always")
 
 
+def test_a_setting_needs_no_run(tmp_path: Path) -> None:
+    text = "import os; print(os.environ['HSA_ENABLE_SDMA'], os.environ['MIOPEN_FIND_MODE'])"
+    done = executed(tmp_path, "--setting", "no-sdma", "--", sys.executable, "-c", text, MIOPEN_FIND_MODE="2")
+    assert (done.returncode, done.stdout) == (0, "0 2\n")
+    assert "no-sdma, which no run has tested here" in done.stderr
+    done = executed(tmp_path, "--setting", "no-sdna", "--", sys.executable, "-c", text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean no-sdma?" in done.stderr
+
+
 def test_the_bypass_is_on_the_device_of_the_results(tmp_path: Path) -> None:
     for device in ("cpu", "cuda"):
         assert conditions(profile(tmp_path, recommending(BYPASS, f"{device}:0")), "auto").bypass == (device,)
