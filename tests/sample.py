@@ -438,7 +438,7 @@ def repeated(results: Results, amount: int) -> Results:
 #: templates, terminals, XML, rich markup, and readers of bidirectional text.
 HOSTILE = (
     "<script>alert(1)</script></script></noscript></style></title>-->\"><img src=x onerror=alert(2)>'`{{7*7}}"
-    "<a href=javascript:alert(3)>\u2028\u2029\u202e\x1b[31mred\x1b]0;title\x07\x00\ufffe\ud800&amp;"
+    "<a href=javascript:alert(3)>\u2028\u2029\u202e\x1b[31mred\x1b]0;title\x07\x00\ufffe&amp;"
     "[bold]rich[/bold]"
 )
 _CLOSED = (
