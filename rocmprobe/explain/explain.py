@@ -188,7 +188,10 @@ def _package(owner: str) -> str:
 
 def _known(diagnosis: Diagnosis, facts: Facts) -> Explanation:
     row = causes.cause(diagnosis.cause)
-    step = causes.step_for(row.name, diagnosis.words, _place(facts, diagnosis.words))
+    place = _place(facts, diagnosis.words)
+    step = causes.step_for(row.name, diagnosis.words, place)
+    if place.system == "linux" and not facts.os and any("apt " in command for command in step.commands):
+        step = replace(step, does=f"On Linux: {step.does[:1].lower()}{step.does[1:]}")
     why = (_quoted(diagnosis.hit), *diagnosis.because) if diagnosis.hit else diagnosis.because
     return Explanation(
         "known", row.title, row.name, diagnosis.layer or row.layer, step, _verify(row, diagnosis.words), why,

@@ -124,7 +124,7 @@ def test_a_chip_that_torch_has_code_for_is_a_contradiction() -> None:
         "not arch-not-in-wheel: the installed PyTorch has code for the chip that the runtime sees"
         in found.why
     )
-    assert ("ulimit -n 65536",) in [each.commands for each in found.tests]
+    assert ("ulimit -n 65536 && python train.py",) in [each.commands for each in found.tests]
     assert "pip install" not in "\n".join(printed(found))
 
 
