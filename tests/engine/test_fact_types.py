@@ -105,7 +105,7 @@ def commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Result]:
     monkeypatch.setattr(run_command, "_pytest", lambda folder, *_: (0, write_report(RunJournal(folder))))
     for words in (
         ["report", folder, "-o", folder / "report.html"], ["report", folder, "--format", "issue"],
-        ["compare", folder, folder], ["run", "--resume", folder],
+        ["compare", folder, folder], ["run", "--resume", folder, "--force"],
         ["report", folder / "results.json", "--format", "md"], ["explain", folder / "results.json"],
     ):  # fmt: skip
         yield CliRunner().invoke(main, [str(word) for word in words])
