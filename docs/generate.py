@@ -526,6 +526,10 @@ def results_schema() -> str:
     for each in classes.values():
         # Python 3.13 removes the indentation of docstrings, older versions keep it.
         each["description"] = inspect.cleandoc(each["description"])
+        # msgspec 0.23 adds the default {} of dictionaries, older versions leave it out.
+        for member in each.get("properties", {}).values():
+            if member.get("default") == {}:
+                del member["default"]
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"rocmprobe results, schema_version {SCHEMA_VERSION}",
