@@ -57,6 +57,7 @@ def release_kernels(device_type: str) -> None:
         for each in (*unused, *(() if left else (key,))):
             if each in _libraries and _can_remove(each):
                 del _libraries[each]
+                _forget_dispatch()
 
 
 def _can_remove(key: str) -> bool:
@@ -94,3 +95,11 @@ def _backward_kernel(*arguments: Any) -> Gradients:
 def _register(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> None:
     if key not in _libraries:
         _libraries[key] = kernel_library(key, dict(zip(_NAMES, (convolution, convolution, backward))))
+        _forget_dispatch()
+
+
+def _forget_dispatch() -> None:
+    """Make PyTorch look up again which kernel an operator calls from Python, as under ``torch.compile``."""
+    for name in _NAMES:
+        # torch 1 has no such cache.
+        getattr(getattr(torch.ops.aten, name).default, "_dispatch_cache", {}).clear()

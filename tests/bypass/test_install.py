@@ -92,6 +92,15 @@ output = module(input)
 bypass.uninstall()
 output.sum().backward()
 assert calls() == 4
+# PyTorch caches which kernel a call from Python reaches, as under torch.compile.
+key = torch._C.DispatchKey
+reached = torch.ops.aten.convolution.default._get_dispatch
+for _ in range(2):
+    bypass.install("cpu")
+    with bypass.enabled("cpu"):
+        assert reached(key.AutogradCPU) == key.AutogradCPU
+    bypass.uninstall()
+    assert reached(key.AutogradCPU) == key.Autograd
 """
 
 
