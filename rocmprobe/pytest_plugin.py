@@ -514,9 +514,10 @@ def _finish(session: pytest.Session, ended: bool) -> None:
     if getattr(config.option, "numprocesses", None):
         # xdist's workers wrote the outcomes.
         journal = RunJournal(folder)
-    if not journal.state.outcomes and (session.testsfailed or not journal.state.planned):
+    full = _FULL in config.stash
+    if not (full or journal.state.outcomes) and (session.testsfailed or not journal.state.planned):
         return  # The selection or a suite cannot be used, so there is nothing to report.
-    if ended and _FULL not in config.stash:
+    if ended and not full:
         with _noted_when_full(config):
             journal.append(End(run.now()))
     from rocmprobe.report.write import write_report
