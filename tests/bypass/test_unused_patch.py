@@ -34,6 +34,7 @@ Trainer(model, habit).train()
 @pytest.mark.parametrize(
     ("habit", "warns"), [("uses", False), ("copies", False), ("rebuilds", True), ("rebuilds+install", False)]
 )
+@pytest.mark.thorough
 def test_only_a_rebuilt_model_warns(habit, warns):
     ended = subprocess.run([sys.executable, "-c", PROGRAM, habit], capture_output=True, text=True, check=True)
     assert ended.stderr.count("Use rocmprobe.bypass.install()") == warns, ended.stderr

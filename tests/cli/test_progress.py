@@ -206,6 +206,7 @@ def on_terminal(width: int, *arguments: object) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
 
 
+@pytest.mark.thorough
 def test_quiet_is_the_verdict_alone_and_contradicts_verbose(tmp_path: Path) -> None:
     machine = machine_file(tmp_path / "machine.toml")
     arguments = ("run", "--simulate", machine, *SMALL, "--out", tmp_path / "out")

@@ -36,6 +36,7 @@ def test_verify_holds_until_the_machine_becomes_worse(tmp_path: Path) -> None:
     assert "vendor-off no longer works" in worse.stdout
 
 
+@pytest.mark.thorough
 def test_a_combined_setting_is_tested_below_convolution_too(tmp_path: Path) -> None:
     machine = machine_file(
         tmp_path / "machine.toml",

@@ -117,6 +117,7 @@ def test_arbitrary_bytes(files: dict[str, bytes]) -> None:
 
 
 @every_row("kind", ["folder", "loop", "dangling", "pipe", "huge", "unreadable"])
+@pytest.mark.thorough
 def test_something_else_in_place_of_every_file(tmp_path: Path, kind: str) -> None:
     if kind == "unreadable" and os.getuid() == 0:
         pytest.skip("root may read everything")

@@ -103,6 +103,7 @@ def test_the_cpu_of_a_gpu_run_names_its_own_library(tmp_path: Path) -> None:
     assert done.of("cpu", LARGE).algorithm in ("Direct", "GEMM", "Winograd")
 
 
+@pytest.mark.thorough
 def test_a_layer_that_fails_in_miopen_is_asked_by_pytorch_s_own_kernels(tmp_path: Path) -> None:
     fault = {"library": "miopen", "operator": "^lstm$", "effect": "raise", "message": "it failed"}
     machine = machine_file(tmp_path / "machine.toml", fault)

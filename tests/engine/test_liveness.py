@@ -141,6 +141,7 @@ def test_a_machine_that_hangs(tmp_path: Path, machine: str, activity: str) -> No
     assert [each.state for each in outcome.attempts] == ["hang"] * 2
 
 
+@pytest.mark.thorough
 def test_a_machine_that_compiles_long(tmp_path: Path) -> None:
     done = run(tmp_path / "out", "--simulate", named_machine("compiles-long"), *ONE)
     assert done.of("default").works
@@ -149,6 +150,7 @@ def test_a_machine_that_compiles_long(tmp_path: Path) -> None:
     assert kinds(tmp_path / "out").count("trial") == 1
 
 
+@pytest.mark.thorough
 def test_a_hang_is_repeated_once_in_a_run(tmp_path: Path) -> None:
     arguments = ("--only", "convolution", "--settings", "find-fast,", "--problem", PROBLEM)
     done = run(tmp_path / "out", "--simulate", named_machine("kernel-never-ends"), *arguments)

@@ -61,6 +61,7 @@ def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Pa
     )
 
 
+@pytest.mark.thorough
 def test_each_process_climbs_the_ladder_of_its_gpu(tmp_path: Path) -> None:
     fault = {"library": "rocblas", "effect": "wrong", "unless": {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}}
     machine = machine_file(tmp_path / "machine.toml", fault, gpus=2)

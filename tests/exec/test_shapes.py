@@ -67,6 +67,7 @@ def read(folder: Path) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.thorough
 def test_the_distinct_problems_of_all_processes(tmp_path: Path) -> None:
     path = program(tmp_path, CONVOLVES)
     done = recorded(tmp_path, sys.executable, "-W", "ignore", path)

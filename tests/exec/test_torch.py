@@ -261,7 +261,17 @@ print(sorted(name for name in sys.modules if name.startswith("rocmprobe.") and n
         env=environment({"PYTHONPATH": str(place), "ROCMPROBE_BYPASS_STATUS": str(tmp_path / "status")}),
         cwd=tmp_path, check=False,
     )  # fmt: skip
-    packages = ("bypass", "exec", "geometry", "kernels", "lifetime", "output", "runtimes", "torch_flags", "user_cache")
+    packages = (
+        "bypass",
+        "exec",
+        "geometry",
+        "kernels",
+        "lifetime",
+        "output",
+        "runtimes",
+        "torch_flags",
+        "user_cache",
+    )
     names = [f"rocmprobe.{name}" for name in packages]
     assert done.stdout == f"[]\nSourceFileLoader\n{names}\n", done.stderr
     assert sum(told(tmp_path / "status")[0]["calls"].values()) == 3

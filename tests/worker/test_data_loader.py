@@ -30,6 +30,7 @@ def test_forked_workers_that_work_need_no_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("effect", "message"), [("raise", "initialization error"), ("hang", "DataLoader timed out")]
 )
+@pytest.mark.thorough
 def test_workers_that_fail_after_a_fork_are_spawned(tmp_path: Path, effect: str, message: str) -> None:
     fault = {"library": "hip", "effect": effect, "forked": True, "message": "initialization error"}
     found = made(tmp_path, fault)

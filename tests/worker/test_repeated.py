@@ -50,6 +50,7 @@ def test_there_are_enough_operations_for_the_rate_that_the_check_promises() -> N
     # There are four times as many copies as kernels.
     [("^copy_$", 0.001, "KiB to the device and back"), ("^add_$", 0.004, "small kernels")],
 )
+@pytest.mark.thorough
 def test_a_fault_in_one_of_a_thousand_operations_is_found(
     tmp_path: Path, operator: str, chance: float, what: str
 ) -> None:
