@@ -13,6 +13,7 @@ import json
 import os
 import re
 import socket
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -65,12 +66,12 @@ def main() -> None:
             ),
             *("", "Lines that keep one:", "", *(f"    {line}" for line in lines)) * bool(lines),
             "",
-            f"Redaction changes {len(different)} of {total} distinct lines of logs from public issues:",
-            "",
-            *(f"    {line[:140]}" for line in different),
+            f"Redaction changes {len(different)} of {total} distinct lines of logs from public issues.",
         ],
         options.output,
     )
+    # The lines are other people's, so they stay out of the results.
+    print("\n".join(different), file=sys.stderr)
 
 
 if __name__ == "__main__":
