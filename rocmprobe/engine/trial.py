@@ -101,9 +101,15 @@ class Trials:
 
     def _is_wedged(self, case: Case) -> bool:
         """Return True, and record it, if a small check in a new worker shows that the device is lost."""
-        answered, canary = self._canary(case)
-        if canary is None:
+        worked = self._working_canary(case.device)
+        if worked:
+            canary = Case(case.device, worked.setting, worked.check, str(worked.dtype))
+        elif case.rung in ("copy", "elementwise", "im2col"):
+            # A cure can help the lowest layers, so their failure does not prove that the device is lost.
             return False
+        else:
+            check = "elementwise" if self._setup.target(case).torch else "rocblas-direct"
+            canary = Case(case.device, "default", check, "float32")
         for _ in range(2):
             if self._journal.wedged(case.device):
                 break
@@ -111,26 +117,16 @@ class Trials:
             self._workers.end()
             # If this check did not pass earlier in the run, an error proves nothing, but a hang proves
             # that the device is lost.
-            if works(reply.state) or (reply.state != "hang" and not answered):
+            if works(reply.state) or (reply.state != "hang" and not worked):
                 return False
         self._journal.append(Wedged(case.device))
         return True
 
-    def _canary(self, case: Case) -> tuple[bool, Optional[Case]]:
-        """Return whether a small check of the device worked before, and the check that shows if it responds.
-
-        The check is the one that worked last; a kernel shows more than a copy. If no check worked, a failure
-        of the lowest layers does not prove that the device is lost, because a cure can help: return None.
-        """
+    def _working_canary(self, device: str) -> Optional[Outcome]:
+        """Return the last small check that worked on the device, or None. A kernel shows more than a copy."""
         worked = [
             outcome
             for outcome in self._journal.state.outcomes.values()
-            if outcome.device == case.device and outcome.works and outcome.check in _CANARIES
+            if outcome.device == device and outcome.works and outcome.check in _CANARIES
         ]
-        if worked:
-            last = max(reversed(worked), key=lambda outcome: _CANARIES.index(outcome.check))
-            return True, Case(case.device, last.setting, last.check, str(last.dtype))
-        if case.rung in ("copy", "kernel"):
-            return False, None
-        check = "elementwise" if self._setup.target(case).torch else "rocblas-direct"
-        return False, Case(case.device, "default", check, "float32")
+        return max(reversed(worked), key=lambda outcome: _CANARIES.index(outcome.check), default=None)

@@ -171,16 +171,15 @@ def test_a_worker_that_cannot_be_killed_ends_a_run_with_exit_code_4(tmp_path: Pa
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("below", [("--only", "copy"), ()], ids=["copy", "nothing"])
 def test_a_kernel_that_never_ended_is_cured_because_its_hang_does_not_prove_that_the_gpu_is_lost(
-    tmp_path: Path,
+    tmp_path: Path, below: tuple[str, ...]
 ) -> None:
     fault = {
         "library": "hip", "effect": "hang", "operator": "^(add|mul|neg|sum|im2col)",
         "unless": {"HSA_ENABLE_INTERRUPT": "0"},
     }  # fmt: skip
     machine = machine_file(tmp_path / "machine.toml", fault, first_call=3, steady=3)
-    ended = run(
-        tmp_path / "out", "--simulate", machine, "--only", "copy", "--only", "elementwise", "--only", "gemm"
-    )
+    ended = run(tmp_path / "out", "--simulate", machine, *below, "--only", "elementwise", "--only", "gemm")
     assert ended.states["cuda:0/default/elementwise/float32"] == "hang"
     assert ended.states["cuda:0/no-interrupt/gemm/float32"] == "pass"
