@@ -321,10 +321,8 @@ def climb(file: Path) -> None:
     session = Session(setup, journal)
     (target,) = setup.targets
     session.plan(tuple(default_cases(setup, target)))
-    cases, first = 0, 0.0
-    while case := session.climb():
-        if session.answerable and not first:
-            first = time.monotonic() - started
+    cases, answers = 0, list[float]()
+    for case in session.climbing((), lambda: answers.append(time.monotonic() - started)):
         session.outcome(case)
         cases += 1
     session.close(at_once=False)
@@ -332,7 +330,7 @@ def climb(file: Path) -> None:
     sentence = getattr(write_report(journal).results.recommendation, "sentence", "")
     seconds = time.monotonic() - started
     print(
-        f"{file.stem}: {cases} cases in {seconds:.0f} s, first answer after {first or seconds:.0f} s.",
+        f"{file.stem}: {cases} cases in {seconds:.0f} s, first answer after {answers[0]:.0f} s.",
         sentence,
     )
 

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
 from unittest import mock
@@ -317,9 +318,7 @@ def oracle_run(file: Path, folder: Path, whole: bool = True) -> tuple[Session, R
     else:
         ordered = list(default_cases(session.setup, session.setup.targets[0]))
     session.plan(ordered)
-    while case := session.climb():
-        session.outcome(case)
-    for case in (*session.plan_stacks(requests), *(ordered if whole else ())):
+    for case in chain(session.climbing(requests, lambda: None), ordered if whole else ()):
         session.outcome(case)
     journal.append(End(run.now()))
     return session, judged(journal)

@@ -324,18 +324,10 @@ def _in_turn(session: pytest.Session, waiting: dict[str, pytest.Item]) -> Iterat
             session, name=f"ladder[{case.id}]", case=case
         )
 
-    answered = False
-    while case := own.climb():
-        if own.answerable and not answered:
-            answered = True
-            _write_first_answer(config)
-        yield item(case)
-    _write_first_answer(config)
     requests = config.stash.get(_REQUESTS, [])
     with _ended_when_full(config):
-        added = own.plan_stacks(requests)
-    for case in added:
-        yield item(case)
+        for case in own.climbing(requests, lambda: _write_first_answer(config)):
+            yield item(case)
     while waiting:
         yield waiting.pop(next(iter(waiting)))
 

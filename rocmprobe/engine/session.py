@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Optional
 
@@ -46,12 +46,9 @@ class Session:
         if record:
             self.journal.append(Plan(tuple(case.id for case in cases)))
 
-    def climb(self, devices: Optional[Collection[str]] = None) -> Optional[Case]:
-        """Return the next case of a ladder, or None if the ladder of each of ``devices`` is climbed.
-
-        ``devices`` is None for all devices of the run.
-        """
-        for device in self.ladders if devices is None else devices:
+    def _climb(self, devices: Iterable[str]) -> Optional[Case]:
+        """Return the next case of a ladder, or None if the ladder of each of ``devices`` is climbed."""
+        for device in devices:
             case = None if self.journal.wedged(device) else self.ladders[device].next()
             if case:
                 if case.id not in self._cases:
@@ -60,11 +57,6 @@ class Session:
                     self.journal.append(Retry(case.id))
                 return case
         return None
-
-    @property
-    def answerable(self) -> bool:
-        """True if the ladders have enough outcomes to recommend a configuration."""
-        return all(ladder.answerable or ladder.climbed for ladder in self.ladders.values())
 
     def plan_stacks(self, requests: Sequence[Request]) -> Sequence[Case]:
         """Plan the cases of ``requests`` under the stacks of climbed ladders. Return the new cases."""
@@ -81,23 +73,30 @@ class Session:
         self.plan(planned, record=bool(planned))
         return planned
 
-    def run_ladder(self, device: str, requests: Sequence[Request], answer: Callable[[], None]) -> None:
-        """Climb the ladder of ``device``, and run ``requests`` under its stacks, unless this is done.
+    def climbing(
+        self, requests: Sequence[Request], answer: Callable[[], None], device: Optional[str] = None
+    ) -> Iterator[Case]:
+        """Yield the cases of the ladder of ``device`` or of all devices, then ``requests`` under the stacks.
 
-        Call ``answer`` as soon as a configuration can be recommended, and again at the end of the ladder.
+        Call ``answer`` as soon as a configuration can be recommended, and again at the end of the ladders.
         """
-        if device not in self._to_climb:
-            return
-        self._to_climb.discard(device)
+        devices = self.ladders if device is None else (device,)
         answered = False
-        while case := self.climb((device,)):
-            if self.ladders[device].answerable and not answered:
+        while case := self._climb(devices):
+            climbed = (self.ladders[each] for each in devices)
+            if not answered and all(ladder.answerable or ladder.climbed for ladder in climbed):
                 answered = True
                 answer()
-            self.outcome(case)
+            yield case
         answer()
-        for case in self.plan_stacks(requests):
-            self.outcome(case)
+        yield from self.plan_stacks(requests)
+
+    def run_ladder(self, device: str, requests: Sequence[Request], answer: Callable[[], None]) -> None:
+        """Run the cases of :meth:`climbing` on ``device``, unless this is done."""
+        if device in self._to_climb:
+            self._to_climb.discard(device)
+            for case in self.climbing(requests, answer, device):
+                self.outcome(case)
 
     def close(self, at_once: bool) -> None:
         """End the child process, by a signal if ``at_once`` is True."""
