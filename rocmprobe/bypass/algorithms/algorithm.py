@@ -20,6 +20,7 @@ The formulas of the algorithms use these symbols:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
@@ -132,7 +133,7 @@ class Plan:
         return " ".join(filter(None, (self.algorithm, self.variant, "flipped" if self.flipped else "")))
 
 
-class Algorithm:
+class Algorithm(ABC):
     """A way to compute directions of a convolution.
 
     To add an algorithm, write a class with these methods in a file, and add the class to ``ALGORITHMS``.
@@ -143,17 +144,18 @@ class Algorithm:
 
     name = ""
 
+    @abstractmethod
     def applies(self, task: Task) -> bool:
         """Return True if the algorithm can compute ``task`` with any amount of workspace."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cost(self, task: Task) -> Sequence[Plan]:
         """Return the plans for ``task``, each with its cost. The algorithm must apply.
 
         A plan that needs more than ``task.cap`` bytes is used only if no plan needs less.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(
         self,
         plan: Plan,
@@ -167,7 +169,6 @@ class Algorithm:
         Shapes: ``image`` is ``(N, C, *plain.image)``, ``weight`` is ``(K, C / groups, *kernel)``, ``bias`` is
         ``(K,)``, and ``feature`` is ``(N, K, *plain.feature)``.
         """
-        raise NotImplementedError
 
     def backward(
         self,
@@ -180,9 +181,9 @@ class Algorithm:
         """Write the gradient of the image (bwd-data) or of the weight (bwd-weights).
 
         Bwd-data writes the gradient, plus ``bias`` with shape ``(C,)``, into ``image``. Bwd-weights writes
-        into ``weight``, without a bias.
+        into ``weight``, without a bias. An algorithm that applies only to forward needs no such method.
         """
-        raise NotImplementedError
+        raise AssertionError(f"{self.name} does not apply to {plan.task.direction}")
 
 
 def weight_traffic(task: Task, products: int) -> int:
