@@ -24,16 +24,12 @@ def commit_of(folder: Path, release: str) -> str:
 
     Return "" if the folder is no checkout, if there is no git, or if the commit is tagged as ``release``.
     """
-
-    def git(*arguments: str) -> str:
-        command = ("git", "-C", str(folder), *arguments)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-        return done.stdout.strip()
-
     if not (folder / ".git").exists():
         return ""
+    command = ("git", "-C", str(folder), "log", "-1", "--format=%h, %cs\t%D")
     try:
-        tags = git("tag", "--points-at", "HEAD").split()
-        return "" if f"v{release}" in tags else git("log", "-1", "--format=%h, %cs")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
+    commit, _, names = done.stdout.strip().partition("\t")
+    return "" if f"tag: v{release}" in names.split(", ") else commit
