@@ -18,7 +18,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.knowledge.settings import named, with_cures
 from rocmprobe.model.results import BadInput, Configuration, Results, Setting
-from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.plain_text import assignments, quoted
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.torch_flags import statement
 
@@ -109,7 +109,7 @@ def _of_table(name: str) -> Conditions:
         raise BadInput(f"--setting: MIOpen has no setting {quoted(name)}{nearest}") from error
     if setting.changes_problems:
         raise BadInput(f"--setting: only the program itself can set what {quoted(name)} changes")
-    changes = [f"{variable}={value}" for variable, value in setting.env.items()]
+    changes = assignments(setting.env)
     return Conditions(
         f"the setting {setting.name}, which no run has tested here ({', '.join(changes) or setting.reason})",
         setting, bypass=_ALL if setting.bypass else (), vendor_off=() if setting.vendor_library else _ALL,
@@ -125,7 +125,7 @@ def _configured(chosen: ChosenConfiguration, bypass: str) -> Conditions:
     off = () if setting.vendor_library else devices
     variables = _variables(path, configuration)
     extra = {**(_NO_GPU if setting.device == "cpu" else {}), **(NO_PACKING if "cpu" in on else {})}
-    holds = [f"{name}={value}" for name, value in variables.items()]
+    holds = assignments(variables)
     holds += [f"unset {name}" for name in setting.unset]
     holds += [statement(name, value) for name, value in setting.torch.items()]
     holds += ["vendor library off"] if off else []

@@ -109,7 +109,7 @@ class _Witness:
 
     def got(self, number: int) -> bool:
         """Return True if the group got the signal since the last call for this signal."""
-        # If the witness was killed, no program can be told apart from its group.
+        # Without the witness, a signal to the group looks like a signal to this process.
         with suppress(BrokenPipeError):
             os.write(self._question, bytes([number]))
             return os.read(self._answer, 1) == b"\1"

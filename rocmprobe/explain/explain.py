@@ -65,7 +65,7 @@ ANSWERS = ("known", "located", "elsewhere", "nothing")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What signatures and conditions prove.
+    """Result of matching a log: the cause that signatures and conditions prove.
 
     - ``cause``: id in data/causes.toml, or "" if no cause is proven
     - ``layer``: layer that fails, or "" if unknown

@@ -9,7 +9,7 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.settings import title
 from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Outcome, Setting
-from rocmprobe.text.plain_text import joined
+from rocmprobe.text.plain_text import assignments, joined, sentence_case
 
 
 def curing_setting(run: Evidence, broken: tuple[Outcome, ...]) -> Optional[Setting]:
@@ -31,7 +31,7 @@ def change_words(setting: Setting) -> str:
     """Return the change of ``setting``, e.g. "with A=1 and without B"."""
     parts = []
     if setting.env:
-        parts.append("with " + " ".join(f"{name}={value}" for name, value in setting.env.items()))
+        parts.append(f"with {' '.join(assignments(setting.env))}")
     if setting.unset:
         parts.append(f"without {joined(list(setting.unset))}")
     return joined(parts) or f"with “{title(setting.name)}”"
@@ -41,8 +41,7 @@ def advice_of(setting: Setting) -> str:
     """Return advice to apply ``setting``, with its cost."""
     steps = []
     if setting.env:
-        variables = " ".join(f"{name}={value}" for name, value in setting.env.items())
-        steps.append(f"set `{variables}`")
+        steps.append(f"set `{' '.join(assignments(setting.env))}`")
     if setting.unset:
         steps.append("unset " + joined([f"`{name}`" for name in setting.unset]))
     step = joined(steps) or f"use the setting “{title(setting.name)}”"
@@ -51,8 +50,8 @@ def advice_of(setting: Setting) -> str:
         f'`export {name}="$HOME/.cache/{setting.name}/{name.lower()}"`' for name in new_caches(setting.env)
     ]
     caches = f", with new folders for compiled kernels ({joined(exports)})" if exports else ""
-    cost = f" {setting.cost[:1].upper()}{setting.cost[1:]}." if setting.cost else ""
+    cost = f" {sentence_case(setting.cost)}." if setting.cost else ""
     return (
-        f"{step[:1].upper()}{step[1:]} before Python starts{caches}. This change was tested with the "
+        f"{sentence_case(step)} before Python starts{caches}. This change was tested with the "
         f"setting {setting.name}.{cost}"
     )

@@ -124,7 +124,7 @@ class Copies:
 
     @property
     def summary(self) -> str:
-        """What was read, as text. Empty if nothing was."""
+        """Text with the numbers of rows that were read, or "" if none were."""
         numbers = {
             "solvers": len(self.registry), "variables": len({*self.declared, *self.documented}),
             "targets": len(self.targets), "wheels": len(self.wheels),

@@ -42,7 +42,7 @@ class Layer(Row, frozen=True):
 
 
 class Remedy(Row, frozen=True):
-    """What to do about a cause, if the conditions ``when`` hold: one [[cause.remedy]] in data/causes.toml."""
+    """Remedy for a cause, if the conditions ``when`` hold: one [[cause.remedy]] in data/causes.toml."""
 
     does: str
     when: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Remedy(Row, frozen=True):
 
 
 class Test(Row, frozen=True):
-    """A test that tells causes apart: one [[test]] in data/causes.toml, which explains the fields."""
+    """A test that distinguishes causes: one [[test]] in data/causes.toml, which explains the fields."""
 
     groups: tuple[str, ...]
     works: str = ""

@@ -28,6 +28,7 @@ from rocmprobe.knowledge.stacks import (
     reports,
     stacks,
 )
+from rocmprobe.text.plain_text import sentence_case
 from rocmprobe.text.versions import version_numbers
 
 #: Description of each state of a stack on a chip.
@@ -100,7 +101,7 @@ class Option:
         """Sentences about what is known of the stack on this chip."""
         if self.refused:
             return self.reason
-        return f"{self.status_words[0].upper()}{self.status_words[1:]}. {self.reason}".strip()
+        return f"{sentence_case(self.status_words)}. {self.reason}".strip()
 
     def known_limits(self, sources: bool) -> tuple[str, ...]:
         """Return sentences about what does not work. ``sources``: with the sources of a library's limits."""

@@ -225,8 +225,7 @@ def title(name: str) -> str:
 
 def first_titles(names: Sequence[str]) -> str:
     """Return the titles of at most ``_NAMED`` settings, e.g. "GEMM switched off, the CPU and 2 more"."""
-    shown = [title(name) for name in names[:_NAMED]]
-    return joined([*shown, f"{len(names) - _NAMED} more"] if len(names) > _NAMED else shown)
+    return joined([title(name) for name in names], _NAMED)
 
 
 def reason_without_effect(setting: Setting, versions: Versions) -> Optional[str]:

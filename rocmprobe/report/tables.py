@@ -9,6 +9,7 @@ from typing import Any
 from rocmprobe.judge.recommendation.verdict import verdict_word
 from rocmprobe.model.results import VERDICTS, DeviceAnswer, Fact, Gpu, Machine
 from rocmprobe.text import readable as text
+from rocmprobe.text.plain_text import assignments
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def device_rows(devices: Mapping[str, DeviceAnswer]) -> Table:
             "setting": answer.setting,
             "variables": " ".join(
                 [
-                    *(f"{variable}={value}" for variable, value in answer.env.items()),
+                    *assignments(answer.env),
                     *(f"unset {variable}" for variable in answer.unset),
                 ]
             ),

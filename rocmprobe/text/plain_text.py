@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 #: Colour codes, cursor moves and terminal titles (CSI, OSC, and sequences of two or three characters).
@@ -113,6 +114,18 @@ def message(text: str, limit: int = 2000) -> str:
     return f"{line[:before]} … {line[before + 3 - limit :]}"
 
 
-def joined(words: Sequence[str]) -> str:
-    """Return the words with commas and a final "and"."""
+def joined(words: Sequence[str], most: int = sys.maxsize) -> str:
+    """Return the words with commas and a final "and", e.g. "a, b and 2 more" if ``most`` is 2."""
+    if len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def sentence_case(words: str) -> str:
+    """Return ``words`` with a capital at the beginning."""
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def assignments(variables: Mapping[str, object]) -> list[str]:
+    """Return each variable with its value, e.g. "A=1"."""
+    return [f"{name}={value}" for name, value in variables.items()]

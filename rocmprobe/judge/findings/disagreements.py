@@ -7,6 +7,7 @@ from typing import Any
 
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.model.results import Fact, Finding, Machine
+from rocmprobe.text.plain_text import sentence_case
 
 #: (what both facts are about, first fact, second fact).
 Disagreement = tuple[str, Fact, Fact]
@@ -52,7 +53,7 @@ def _bases(targets: Fact) -> set[str]:
 def disagreeing_sources(run: Evidence) -> Iterator[Finding]:
     """Yield a finding for each fact on which two sources disagree."""
     for number, (what, one, other) in enumerate(disagreements(run.machine)):
-        title = f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}"
+        title = f"{sentence_case(what)}: {_short(one)} against {_short(other)}"
         evidence = (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}")
         advice = "Trust a value from a running program more than a value from a file."
         yield Finding(f"disagreement-{number}", "info", "unknown", "torch-build", title, evidence, advice)

@@ -13,6 +13,7 @@ from rocmprobe.judge.noise import time_of
 from rocmprobe.knowledge.variables import forcing_search
 from rocmprobe.model.baseline import observed_state
 from rocmprobe.model.results import Finding, Outcome
+from rocmprobe.text.plain_text import assignments
 from rocmprobe.text.readable import duration
 
 #: Groups of checks whose first call can search for a convolution.
@@ -30,7 +31,7 @@ def forced_search(run: Evidence) -> Iterator[Finding]:
     pairs.sort(key=lambda pair: (_first_call(pair[0]) is None, _first_call(pair[1]) is None))
     seconds, without = map(_first_call, pairs[0])
     interrupted = any(_first_call(found) is None for found, _ in pairs)
-    assigned = " and ".join(f"{name}={value}" for name, value in forcing.items())
+    assigned = " and ".join(assignments(forcing))
     title = f"{'Probably not' if interrupted else 'Not'} a hang: MIOpen searches, because {assigned}"
     if seconds is not None:
         title += f"; a first call takes {_words(seconds)}"

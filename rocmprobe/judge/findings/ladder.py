@@ -83,7 +83,7 @@ def controls(run: Evidence) -> Iterator[Finding]:
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
     if broken:
         names = list(dict.fromkeys(outcome.check for outcome in broken))
-        words = joined([*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names)
+        words = joined(names, _NAMED)
         dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
         yield failure(
             run,

@@ -13,7 +13,7 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge.layers import install_line, layer_checks, options_for
 from rocmprobe.model.problems import KINDS
 from rocmprobe.model.results import Finding, Outcome
-from rocmprobe.text.plain_text import joined
+from rocmprobe.text.plain_text import joined, sentence_case
 
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
@@ -77,7 +77,7 @@ def _primitive(
     affected = single or broken
     off = _without_library(run, affected)
     cured = any(outcome.works for outcome in off) and not failed(off)
-    what = f"{words[0].upper()}{words[1:]}"
+    what = sentence_case(words)
     what += " computes wrong numbers" if all(outcome.state == "wrong" for outcome in affected) else " fails"
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in affected}))}"
     if failed(off):

@@ -18,6 +18,7 @@ from rocmprobe.judge.evidence import Evidence
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.solvers import DERIVED, solver_of, sweep_result
 from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.text.plain_text import assignments
 
 FAULTY_SOLVERS = "faulty-solvers"
 #: Words for the failures of a solver, the most serious failure first.
@@ -89,7 +90,7 @@ def _advice(run: Evidence) -> str:
         return f"Run with --settings {DERIVED} too: this setting switches the faulty solvers off."
     if not derived.env:
         return "No set of switches disables the faulty solvers and leaves a correct one."
-    switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
+    switches = " ".join(assignments(derived.env))
     faulty = sweep_result(of_sweep(run.results)).faulty
     off = f"{switches} switches {'it' if len(faulty) == 1 else 'them'} off"
     dtypes = dict.fromkeys(each.dtype for each in convolutions(run.outcomes) if each.setting == derived.name)

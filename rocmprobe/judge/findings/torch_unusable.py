@@ -73,15 +73,15 @@ def torch_unusable(run: Evidence) -> Iterator[Finding]:
         return
     limit = _limit(run, broken)
     if limit:
-        mend = f"Raise the limit: {_LIMITS[limit][1]}."
+        remedy = f"Raise the limit: {_LIMITS[limit][1]}."
     elif broken[0].failure == "torch-unusable":
-        mend = "Fix what the message names, or reinstall torch."
+        remedy = "Fix what the message names, or reinstall torch."
     else:
-        mend = (
+        remedy = (
             "Reinstall torch (`rocmprobe install`). If the import still fails, "
             "`python -X faulthandler -c 'import torch'` shows where."
         )
-    advice = f"Fix this first: nothing was tested. {mend}"
+    advice = f"Fix this first: nothing was tested. {remedy}"
     found = failure(run, "torch-unusable", "error", import_title(run, broken), broken, advice, "torch-build")
     if limit:
         yield replace(found, cause="unknown", layer="oom")

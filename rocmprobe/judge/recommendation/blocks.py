@@ -10,6 +10,7 @@ from typing import Optional
 from rocmprobe.judge.recommendation.advice import other_build
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.results import Configuration, Results
+from rocmprobe.text.plain_text import sentence_case
 
 _RUN = "Run your program with the recommended configuration"
 
@@ -68,7 +69,7 @@ def to_copy(results: Results, configuration: Configuration, use: str = "") -> To
     if not use and (build := _install_block(results)):
         others = (command, *blocks) if command else blocks
         command, blocks = build, [replace(each, label=f"Until then. {each.label}") for each in others]
-    notes = tuple(f"{note[:1].upper()}{note[1:]}".rstrip(".") + "." for note in configuration.layers)
+    notes = tuple(sentence_case(note).rstrip(".") + "." for note in configuration.layers)
     return ToCopy(use, command, tuple(blocks), notes)
 
 

@@ -15,7 +15,7 @@ from rocmprobe.knowledge.layers import install_line, layer_checks, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.knowledge.visible_devices import mask_of
 from rocmprobe.model.results import Configuration, Finding, Outcome, Results, Setting
-from rocmprobe.text.plain_text import joined, quoted
+from rocmprobe.text.plain_text import assignments, joined, quoted
 from rocmprobe.torch_flags import statement
 
 _OFF = {
@@ -183,7 +183,7 @@ def _by_layer(run: Evidence, best: Assessment) -> Iterator[str]:
 
 
 def _with(setting: Setting) -> str:
-    switches = [f"{name}={value}" for name, value in setting.env.items()]
+    switches = assignments(setting.env)
     switches += [f"unset {name}" for name in setting.unset]
     switches += [statement(name, value) for name, value in setting.torch.items()]
     return f" with {' '.join(switches)}" if switches else " unchanged"

@@ -21,7 +21,7 @@ from rocmprobe.model.results import (
     Recommendation,
     Setting,
 )
-from rocmprobe.text.plain_text import joined
+from rocmprobe.text.plain_text import joined, sentence_case
 
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
@@ -125,7 +125,7 @@ def _left_out(run: Evidence, untested: tuple[Setting, ...]) -> str:
     ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
-    return f" {joined(ways)[0].upper()}{joined(ways)[1:]} {_was(ways)} not tested."
+    return f" {sentence_case(joined(ways))} {_was(ways)} not tested."
 
 
 def _was(ways: list[str]) -> str:

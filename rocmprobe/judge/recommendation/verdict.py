@@ -28,7 +28,7 @@ from rocmprobe.knowledge.environment import removed
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.knowledge.settings import title
 from rocmprobe.model.results import NATIVE, Configuration, Finding, Recommendation, Results, Setting
-from rocmprobe.text.plain_text import joined
+from rocmprobe.text.plain_text import assignments, joined, sentence_case
 from rocmprobe.torch_flags import statement
 
 
@@ -141,7 +141,7 @@ def _what_to_do(results: Results, found: Recommendation) -> str:
     by_use = _by_use(results, changes or unnamed) if setting else ""
     if by_use:
         return by_use
-    if setting and changes and changes == _sentence_case(_for_layers(setting)):
+    if setting and changes and changes == sentence_case(_for_layers(setting)):
         return _at_most_twelve(f"{changes}. Convolution works in {name}.")
     if setting and found.verdict in NATIVE and changes:
         return _at_most_twelve(
@@ -202,7 +202,7 @@ def _changes(configuration: Configuration, setting: Setting, name: str) -> str:
 
     ``name`` is the name of the vendor library.
     """
-    switches = [f"{variable}={value}" for variable, value in setting.env.items()]
+    switches = assignments(setting.env)
     flags = [statement(flag, value) for flag, value in setting.torch.items() if not setting.search]
     parts = []
     for verb, what, noun in (
@@ -216,17 +216,13 @@ def _changes(configuration: Configuration, setting: Setting, name: str) -> str:
     parts += [f"switch {name} off"] if not setting.vendor_library else []
     parts += ["use rocmprobe's bypass"] if setting.bypass else []
     parts += ["use the CPU"] if setting.device == "cpu" else []
-    return _sentence_case(joined(parts))
+    return sentence_case(joined(parts))
 
 
 def _for_layers(setting: Setting) -> str:
     """Return what the user has to change for the layers that run in PyTorch's own kernels, or ""."""
     others = [OPTIONS[option] for option in setting.pytorch_layers if option in OPTIONS]
     return f"use PyTorch's kernels for {joined(others)}" if others else ""
-
-
-def _sentence_case(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _at_most_twelve(headline: str) -> str:
@@ -298,7 +294,7 @@ def sentence(
 
 
 def _rests_on(run: Evidence) -> str:
-    override = " ".join(f"{name}={value}" for name, value in isa_override(run.results).items())
+    override = " ".join(assignments(isa_override(run.results)))
     return f": it needs {override}, which is set here" if override else ""
 
 
@@ -353,7 +349,7 @@ def _fails(run: Evidence, as_it_comes: Assessment, best: Setting, dtype: str, na
 
 
 def _by_layer(run: Evidence, setting: Setting, dtype: str) -> str:
-    switches = [f"{variable}={value}" for variable, value in setting.env.items()]
+    switches = assignments(setting.env)
     switches += [statement(flag, value) for flag, value in setting.torch.items()]
     dead = [words for words, outcomes in layer_outcomes(run, setting.name).items() if failed(outcomes)]
     others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
@@ -370,7 +366,7 @@ def _nothing_but(run: Evidence, name: str, findings: Sequence[Finding], only: st
     training = run.results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
     if not dead:
-        chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(run.results).items())
+        chosen = " ".join(assignments(chosen_gpu(run.results)))
         if chosen:
             return f" Set {chosen}, so that programs use the GPU that was tested{_rests_on(run)}."
         if run.results.partial:
@@ -386,7 +382,7 @@ def _nothing_but(run: Evidence, name: str, findings: Sequence[Finding], only: st
 
 
 def _described(run: Evidence, setting: Setting) -> str:
-    switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
+    switches = " ".join(assignments(setting.env))
     if setting.derived and setting.env:
         return f"its faulty solvers switched off: {switches}"
     shown = switches and len(setting.env) <= _NAMED and not setting.channels_last
@@ -404,7 +400,7 @@ def other_dtypes(answers: Mapping[str, Mapping[str, Any]], limits: Mapping[str, 
     for dtype, answer in answers.items():
         failing = f" Failing with it: {joined(list(limits[dtype]))}." if limits.get(dtype) else ""
         if answer["verdict"] == "native-with-settings":
-            switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
+            switches = " ".join(assignments(answer["env"]))
             change = f"set {switches}" if switches else f"use the setting “{title(answer['setting'])}”"
             parts.append(f" For {dtype}, {change}.{failing}")
         elif answer["verdict"] == "none":

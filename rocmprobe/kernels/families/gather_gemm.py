@@ -325,7 +325,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Call:
-    """What the launches of a direction share.
+    """Arguments that all launches of a direction share.
 
     Attributes:
         reading, weight, writing: strides of the input, of the weight, and of the result or the partial sums.

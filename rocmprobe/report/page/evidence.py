@@ -22,6 +22,7 @@ from rocmprobe.report.anchors import anchors, took
 from rocmprobe.report.page.layout import Fit, fit_lines
 from rocmprobe.report.repro.script import reproduction
 from rocmprobe.text import readable as text
+from rocmprobe.text.plain_text import assignments
 
 _LOG_LINES = 80
 _SCRIPTS = 20
@@ -234,7 +235,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    parts = [f"{name}={value}" for name, value in setting.env.items()]
+    parts = assignments(setting.env)
     parts += [f"unset {name}" for name in setting.unset]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:

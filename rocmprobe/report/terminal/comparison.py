@@ -18,6 +18,7 @@ from rocmprobe.report import escape
 from rocmprobe.report.identity import CHANGE_WORDS
 from rocmprobe.text import readable as text
 from rocmprobe.text.console import Console
+from rocmprobe.text.plain_text import sentence_case
 
 #: Largest number of changed states that are shown. The JSON has all.
 _SHOWN = 100
@@ -48,7 +49,7 @@ def render(rows: _Rows, comparison: Optional[Comparison]) -> None:
     console = Console()
     if comparison:
         line = verdict(comparison)
-        console.print(f"{line[0].upper()}{line[1:]}.", style="bold red" if comparison.worse else "bold green")
+        console.print(f"{sentence_case(line)}.", style="bold red" if comparison.worse else "bold green")
         console.print("\n".join([f"Compared: {text.count(comparison.compared, 'case')}.", *comparison.notes]))
     for title, header, cells in _tables(rows, comparison):
         shown = Table(*header, title=title, title_justify="left", title_style="bold", box=None)

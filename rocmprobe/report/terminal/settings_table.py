@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches, title
 from rocmprobe.model.results import Setting
+from rocmprobe.text.plain_text import assignments
 from rocmprobe.torch_flags import statement
 
 #: Descriptions of the search methods with which PyTorch requests a solver from MIOpen.
@@ -63,7 +64,7 @@ def _sets(setting: Setting) -> tuple[str, ...]:
         (setting.device is not None, f"device {setting.device}"),
         (setting.one_device, "other GPUs hidden"),
     )
-    found = [f"{name}={value}" for name, value in setting.env.items()]
+    found = assignments(setting.env)
     found += [f"unset {name}" for name in setting.unset]
     found += [statement(name, value) for name, value in own.items()]
     return tuple(found + [word for holds, word in words if holds]) or ("nothing",)
