@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +25,8 @@ def commit_of(folder: Path, release: str) -> str:
     """
     if not (folder / ".git").exists():
         return ""
+    import subprocess  # Most commands need no version, and this import takes 3 ms.
+
     command = ("git", "-C", str(folder), "log", "-1", "--format=%h, %cs\t%D")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
