@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if not options.mounted:
-        # Mounts in a namespace of their own vanish with it.
+        # The kernel removes the mounts of a namespace with the namespace.
         command = ["unshare", "-m", sys.executable, *sys.argv, "--mounted"]
         os.execvp(command[0], command)  # noqa: S606 - the arguments are this program's
     DRAW.seed(options.seed)

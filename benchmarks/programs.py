@@ -1,4 +1,4 @@
-"""Programs under `rocmprobe exec` and `shapes` beside the bare program: exit status, output, start-up time.
+"""Compare programs under `rocmprobe exec` and `shapes` to the bare program: exit status, output and start.
 
 Each program runs bare, then under each command, with the same input and the same signals. The column
 "same" says if the exit status, stdout and stderr (without rocmprobe's own lines) are the same::

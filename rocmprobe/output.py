@@ -121,7 +121,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _remove_temporaries(path: Path) -> None:
-    """Remove the temporary files that killed processes left beside ``path``."""
+    """Remove the temporary files that killed processes left in the folder of ``path``."""
     start = f".{path.name}"
     for name in os.listdir(path.parent):
         match = _TEMPORARY.fullmatch(name, len(start)) if name.startswith(start) else None

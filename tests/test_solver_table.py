@@ -110,7 +110,7 @@ class TestWhatMayRun:
             assert not [name for name in names(FP32, isa=isa) if "mplicitGemm" in name or "Igemm" in name]
         assert "ConvCkIgemmFwdV6r1DlopsNchw" in names(FP32, isa="gfx1030")
 
-        # Winograd has solvers for channels-last tensors of their own.
+        # Winograd has separate solvers for channels-last tensors.
         nhwc = names(FP32 + "-nhwc", isa="gfx1030")
         assert "TransposedConvBinWinogradRxSf2x3g1" in nhwc
         assert not WINOGRAD & set(nhwc)

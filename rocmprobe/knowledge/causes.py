@@ -176,7 +176,7 @@ def step_for(name: str, words: Collection[str], place: Place) -> Step:
 
 
 def tests_for(group: str, words: Collection[str]) -> tuple[Step, ...]:
-    """Return the tests that tell the causes of a kind of failure apart, the shortest first."""
+    """Return the tests that distinguish the causes of a kind of failure, the shortest first."""
     suitable = (row for row in tests() if group in row.groups and all_hold(row.when, words))
     return tuple(
         Step("", row.commands or _command_of(row.setting), works=row.works, shows=row.shows)

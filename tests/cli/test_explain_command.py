@@ -54,17 +54,17 @@ def inert(output: str) -> bool:
 def test_the_answer_as_json(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(COLLECT_ENV + FATAL)
-    told = answer(path)
-    assert list(told) == [
+    data = answer(path)
+    assert list(data) == [
         "answer", "headline", "cause", "layer", "remedy", "verify", "why", "tests", "weighed", "facts",
         "note",
     ]  # fmt: skip
-    assert (told["answer"], told["cause"], told["layer"]) == ("known", "rocblas-missing-arch", "rocblas")
-    assert list(told["remedy"]) == ["does", "commands", "after", "works", "shows"]
-    assert told["why"][0].startswith("line 11: rocBLAS error")
-    assert told["facts"]["torch"] == "1.13.1+rocm5.2"
-    assert told["facts"]["exit"] == "abort"
-    assert answer("-", log=path.read_text()) == told == answer(log=path.read_text())
+    assert (data["answer"], data["cause"], data["layer"]) == ("known", "rocblas-missing-arch", "rocblas")
+    assert list(data["remedy"]) == ["does", "commands", "after", "works", "shows"]
+    assert data["why"][0].startswith("line 11: rocBLAS error")
+    assert data["facts"]["torch"] == "1.13.1+rocm5.2"
+    assert data["facts"]["exit"] == "abort"
+    assert answer("-", log=path.read_text()) == data == answer(log=path.read_text())
 
 
 def test_what_else_was_weighed_only_on_request() -> None:
@@ -99,8 +99,8 @@ def test_what_is_not_amd_s_is_said_in_the_first_line() -> None:
 
 def test_not_enough_evidence_is_an_answer() -> None:
     for log in ("", "\n\n", "hello\n"):
-        told = answer(log=log)
-        assert told["answer"] == "nothing"
+        data = answer(log=log)
+        assert data["answer"] == "nothing"
         code, output = asked(log=log)
         assert code == 0
         assert output.strip()

@@ -149,9 +149,9 @@ def test_a_stack_that_is_installed_is_not_advised() -> None:
     first = options("gfx1010")[0].stack
     log = f"GPU 0: AMD Radeon RX 5600 XT\n{NO_CODE}"
     assert first.name in str(answer(log, torch="2.6.0+rocm6.2").remedy)
-    told = answer(log, torch=f"{first.torch}+rocm{first.rocm}", torch_targets="gfx1030")
-    assert told.cause == "arch-not-in-wheel"
-    assert first.name not in str(told.remedy)
+    explanation = answer(log, torch=f"{first.torch}+rocm{first.rocm}", torch_targets="gfx1030")
+    assert explanation.cause == "arch-not-in-wheel"
+    assert first.name not in str(explanation.remedy)
 
 
 @pytest.mark.parametrize(("os", "system"), [("Ubuntu 24.04", "linux"), ("Windows 11", "windows")])
