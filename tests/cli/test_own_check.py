@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT, Run, rocmprobe, run
 
+pytestmark = pytest.mark.thorough
+
 CASE = "cpu/{}/my-logcumsumexp/{}"
 ONLY = ("--device", "cpu", "--only", "*/my-*")
 
@@ -39,7 +41,6 @@ def finding(made: Run) -> list[tuple[str, str]]:
     return [(each.title, each.advice) for each in made.results.findings if each.id == "my-logcumsumexp"]
 
 
-@pytest.mark.thorough
 def test_the_outcome_and_the_finding_of_an_own_check_are_in_the_results(tmp_path: Path) -> None:
     env = package(tmp_path / "own")
     suite = tmp_path / "own" / "my_suite.py"

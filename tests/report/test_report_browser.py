@@ -11,6 +11,8 @@ import sample
 from rendering import Rendered
 from runs import rocmprobe
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
 PHONE = {"viewport": {"width": 390, "height": 844}}
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
@@ -80,7 +82,6 @@ def test_a_phone_shows_the_confidence_with_the_verdict(rdna1: Rendered, visit: V
     assert confidence.bounding_box()["y"] < PHONE["viewport"]["height"]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("bypass_csp", [False, True], ids=["policy", "escaping-alone"])
 def test_hostile_text_is_inert(hostile: Rendered, visit: Visits, bypass_csp: bool) -> None:
     seen = visit(hostile, bypass_csp=bypass_csp)
@@ -132,7 +133,6 @@ def test_phone_width_has_no_overflow(name: str, visit: Visits, request: pytest.F
     assert no_overflow(seen)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_meets_wcag_aa(scheme: str, rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, color_scheme=scheme, **DESKTOP)
@@ -180,7 +180,6 @@ BROKEN = sum(each.state == "error" for each in sample.rdna1().outcomes)
 DEPTHWISE = sum(each.state == "error" and "g96" in (each.problem or "") for each in sample.rdna1().outcomes)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "amount"),
     [
@@ -295,7 +294,6 @@ def test_everything_folds_and_prints_open(rdna1: Rendered, visit: Visits) -> Non
     assert page.evaluate(folded) == before
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
 def test_axe_has_no_serious_finding(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
