@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import shutil
 import signal
@@ -254,40 +253,6 @@ def test_after_uninstall_pytorchs_own_graph_stands_under_every_transform():
     assert names_after == names
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(got, expected))
     assert calls() == 0
-
-
-def _in_another_process(pipe, module, input):
-    torch.set_num_threads(1)
-    bypass.reset_status()
-    with bypass.enabled("cpu"):
-        output = module(input)
-        output.sum().backward()
-    pipe.send((output.detach().tolist(), sum(bypass.status()["calls"].values())))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
-def test_other_processes(method):
-    module, input = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 5, 5)
-    expected = module(input).detach()
-    context = multiprocessing.get_context(method)
-    receiver, sender = context.Pipe(duplex=False)
-    with bypass.enabled("cpu"):
-        module(input)
-        # Whatever lock another thread holds at the time, the child has its own free.
-        stop = threading.Event()
-        counting = threading.Thread(target=lambda: [bypass.status() for _ in iter(stop.is_set, True)])
-        counting.start()
-        child = context.Process(target=_in_another_process, args=(sender, module, input))
-        child.start()
-        stop.set()
-        counting.join()
-    assert receiver.poll(120), "the child process hangs"
-    output, counted = receiver.recv()
-    child.join()
-    assert child.exitcode == 0
-    torch.testing.assert_close(torch.tensor(output), expected, rtol=1e-4, atol=1e-5)
-    assert counted == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

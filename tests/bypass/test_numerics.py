@@ -182,31 +182,3 @@ def test_float64_accuracy_of_a_deep_sum():
 def test_a_stride_far_beyond_the_image(stride):
     case = Case(2, False, (2, 3, 6, 5), (4, 3, 3, 2), {"stride": stride}, True, "contiguous", 256)
     check_against_native(case)
-
-
-def test_expanded_output_gradient_and_scalar_loss():
-    weight = torch.randn(6, 4, 3, 3, dtype=torch.float64)
-    input = torch.randn(2, 4, 8, 8, dtype=torch.float64, requires_grad=True)
-    expected = torch.autograd.grad(F.conv2d(input, weight, padding=1).sum(), input)[0]
-    with bypass.enabled("cpu"):
-        output = F.conv2d(input, weight, padding=1).sum()
-    torch.testing.assert_close(torch.autograd.grad(output, input)[0], expected)
-
-
-@pytest.mark.parametrize("padding", ["same", "valid"])
-def test_string_padding_and_unbatched_input(padding):
-    module = torch.nn.Conv2d(4, 6, 3, padding=padding, dilation=2).double()
-    input = torch.randn(4, 9, 9, dtype=torch.float64)
-    expected = module(input)
-    with bypass.enabled("cpu"):
-        torch.testing.assert_close(module(input), expected)
-
-
-def test_weights_of_unusual_strides():
-    weight = torch.randn(3, 3, 4, 6, dtype=torch.float64).permute(3, 2, 1, 0)
-    pointwise = torch.randn(4, 6, dtype=torch.float64).t()[:, :, None, None]
-    input = torch.randn(2, 4, 8, 8, dtype=torch.float64)
-    for each in (weight, pointwise):
-        expected = F.conv2d(input, each)
-        with bypass.enabled("cpu"):
-            torch.testing.assert_close(F.conv2d(input, each), expected)

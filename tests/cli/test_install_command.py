@@ -1,12 +1,9 @@
-"""`rocmprobe install`: what it prints for which machine, wrong input, and that its constraints hold."""
+"""`rocmprobe install`: what it prints for which machine, its constraints, and wrong input."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
-import venv
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +281,15 @@ def test_the_constraints_of_an_installed_nightly_are_its_own_version(tmp_path: P
     assert file.read_text() == f"# rocmprobe install: constraints of amd-nightly\ntorch=={version}\n"
 
 
+def test_the_constraints_of_a_stable_stack_pin_each_package_with_its_build(tmp_path: Path) -> None:
+    """Without the local part (+rocm), pip may replace torch by another build."""
+    file = tmp_path / "c.txt"
+    assert asked(*facts(gpu="RX 5700", os=UBUNTU), "--constraints", file)[0] == 0
+    comment, *pins = file.read_text().splitlines()
+    assert comment.startswith("#")
+    assert pins[:2] == ["torch==2.14.0+rocm10.1.0", "torchvision==0.29.0a0+rocm10.1.0"]
+
+
 def test_every_command_for_linux_is_taken_by_a_shell() -> None:
     lines = [
         line
@@ -314,65 +320,3 @@ def test_nothing_of_a_file_gets_into_a_command(tmp_path: Path) -> None:
         assert "touch evil" not in "".join(map(commands, found["stacks"]))
         assert "unset HSA_OVERRIDE_GFX_VERSION HSA_OVERRIDE_GFX_VERSION_1" in commands(found["stacks"][0])
         assert "evil" not in json.dumps([each["constraints"] for each in found["stacks"]])
-
-
-def wheel(folder: Path, name: str, version: str, *needs: str) -> None:
-    """The smallest wheel that pip takes."""
-    info = f"{name}-{version}.dist-info"
-    metadata = "\n".join(
-        [
-            "Metadata-Version: 2.1",
-            f"Name: {name}",
-            f"Version: {version}",
-            *(f"Requires-Dist: {each}" for each in needs),
-        ]
-    )
-    files = {
-        f"{name}/__init__.py": f"__version__ = {version!r}\n",
-        f"{info}/METADATA": metadata + "\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, content in (*files.items(), (f"{info}/RECORD", "".join(f"{path},,\n" for path in files))):
-            archive.writestr(path, content)
-
-
-@pytest.mark.thorough
-def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) -> None:
-    """A stand-in for it, and beside it what a package index has: a newer torch, another torchvision."""
-    pytest.importorskip("pip", "22.3", reason="--python came with pip 22.3")
-    index, environment = tmp_path / "index", tmp_path / "environment"
-    index.mkdir()
-    wheel(index, "torch", "2.14.0+rocm10.1.0")
-    wheel(index, "torchvision", "0.29.0a0+rocm10.1.0", "torch==2.14.0")
-    for version in ("2.14.0", "2.15.0"):
-        wheel(index, "torch", version)
-    wheel(index, "torchvision", "0.30.0", "torch==2.15.0")
-    wheel(index, "polite", "1.0", "torch>=2.0", "torchvision")
-    wheel(index, "greedy", "1.0", "torch>=2.15")
-    venv.create(environment)
-    python = environment / "bin" / "python"
-    constraints = tmp_path / "constraints.txt"
-    assert asked(*facts(gpu="RX 5700", os=UBUNTU), "--constraints", constraints)[0] == 0
-
-    def pip(*words: str) -> subprocess.CompletedProcess[str]:
-        offline = ("--disable-pip-version-check", "install", "--no-index", "--find-links", str(index))
-        return subprocess.run(
-            [sys.executable, "-m", "pip", "--python", str(python), *offline, *words],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    def torch() -> str:
-        code = "import torch; print(torch.__version__)"
-        return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-    assert pip("torch==2.14.0+rocm10.1.0", "torchvision==0.29.0a0+rocm10.1.0").returncode == 0
-    held = ("--constraint", str(constraints))
-    assert pip("--upgrade", "--upgrade-strategy", "eager", "polite", *held).returncode == 0
-    assert torch() == "2.14.0+rocm10.1.0"
-    refused = pip("greedy", *held)
-    assert refused.returncode != 0
-    assert "conflict" in refused.stderr
-    assert torch() == "2.14.0+rocm10.1.0"
-    assert pip("greedy").returncode == 0
-    assert torch() == "2.15.0", "without the constraints pip replaces it"

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from runs import (
-    CHECKOUT,
     SMALL,
     Background,
     environment,
-    ignoring,
     journal,
     kinds,
     machine_file,
@@ -195,18 +193,6 @@ def test_a_terminal_that_closes_ends_a_run_unless_it_is_to_outlive_it(
     assert run.process.returncode == 130
     assert read_results(folder / "results.json").partial
     assert wait_until(lambda: not run.alive(), 5), "processes outlive the run"
-
-
-@pytest.mark.thorough
-def test_such_tests_work_where_pytest_was_started_to_ignore_ctrl_c() -> None:
-    """As a CI runner may do, and a script that puts it in the background: children would ignore it, too."""
-    name = "test_what_was_recorded_is_kept_however_it_ends[SIGINT of rocmprobe]"
-    test = f"{CHECKOUT}/tests/exec/test_shapes.py::{name}"
-    done = subprocess.run(
-        [*ignoring(signal.SIGINT), sys.executable, "-m", "pytest", "-p", "no:xdist", "-o", "addopts=", test],
-        cwd=CHECKOUT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
 
 
 def test_a_signal_while_a_dataclass_is_made_ends_a_command_by_its_exit_code(tmp_path: Path) -> None:

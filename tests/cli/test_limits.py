@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
-from runs import SMALL, environment, machine_file
+from runs import SMALL, environment
 
 from rocmprobe.cli import main
 from rocmprobe.cli.base import exhausted, exit_code_command
@@ -53,20 +52,6 @@ def test_a_limit_is_one_line(
 def test_other_errors_keep_their_traceback() -> None:
     assert exhausted(PermissionError(errno.EACCES, "Permission denied")) == ""
     assert exhausted(RuntimeError("else")) == ""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("files", [8, 12])
-def test_a_run_with_too_few_files_is_one_line(tmp_path: Path, files: int) -> None:
-    words = ["run", "--simulate", machine_file(tmp_path / "machine.toml"), "--out", tmp_path / "out", *SMALL]
-    done = subprocess.run(
-        [sys.executable, "-m", "rocmprobe", *map(str, words)], env=environment(), text=True,
-        capture_output=True, timeout=300, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
-    )  # fmt: skip
-    assert done.returncode == 5, done.stderr
-    assert done.stderr.startswith("rocmprobe: too many open files; raise the limit with `ulimit -n 1024`")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.thorough

@@ -112,14 +112,6 @@ def blocked_check(tmp_path: Path) -> Started:
     return Started("check", "--json", "--device", "cpu", "--budget", "4", env={"PYTHONPATH": str(tmp_path)})
 
 
-def test_detection_that_blocks_ends_a_check_with_its_budget(tmp_path: Path) -> None:
-    started = blocked_check(tmp_path)
-    verdict = ended_check(started)
-    assert (verdict["state"], verdict["reason"], verdict["code"]) == ("unknown", "time", 6)
-    assert verdict["verdict"] == "unknown: time: out of time (budget 4 s) in the start"
-    assert wait_until(lambda: not started.alive(), 10)
-
-
 def test_detection_that_cannot_be_killed_is_a_problem_that_needs_a_restart(tmp_path: Path) -> None:
     started = blocked_check(tmp_path)
     with unkillable(found(started, lambda: children(started.process.pid))):

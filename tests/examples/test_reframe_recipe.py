@@ -78,13 +78,3 @@ def test_a_run_gives_figures_and_keeps_its_folder(tmp_path: Path) -> None:
     assert all(value[0] > 0 for value in figures.values())
     (kept,) = tmp_path.glob("output/**/run/results.json")
     assert json.loads(kept.read_text("utf-8"))["simulated"] == "healthy-gfx1100"
-
-
-@pytest.mark.thorough
-@needs_reframe
-def test_a_check_of_a_machine_that_hangs_fails_with_the_verdict(tmp_path: Path) -> None:
-    code, case, _ = reframe(
-        tmp_path, "-n", "RocmprobeCheck", "-S", f"executable={PROGRAM}", "-S", "simulate=conv-hang"
-    )
-    assert (code, case["result"]) == (1, "fail")
-    assert "problem: hang in convolution" in str(case)

@@ -1,26 +1,20 @@
-"""The recipes for Slurm: what they call, by stand-ins of Slurm's commands, and an array on a real one."""
+"""The recipes for Slurm: what they call, by stand-ins of Slurm's commands."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import socket
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import named_machine
 
 from rocmprobe.cli.base import command
 
 RECIPES = Path(__file__).parents[2] / "examples" / "slurm"
 SCRIPTS = sorted(RECIPES.glob("*.sh"))
 PROBLEM = "problem: hang in convolution fwd float32, default on gfx1010 (cuda:0): no answer in 20 s"
-DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 
 @pytest.fixture
@@ -162,115 +156,3 @@ def test_the_epilog_checks_briefly_and_never_fails(tmp_path: Path, calls: Path) 
     assert shell(tmp_path, tmp_path / "epilog.sh", SLURMD_NODENAME="gpu2").returncode == 0
     assert "--budget 20\n" in calls.read_text("utf-8")
     assert "State=DRAIN" in calls.read_text("utf-8")
-
-
-CONFIGURATION = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={base}/munge/socket
-StateSaveLocation={base}/state
-SlurmdSpoolDir={base}/spool-%n
-SlurmctldPidFile={base}/slurmctld.pid
-SlurmdPidFile={base}/slurmd.%n.pid
-SlurmctldLogFile={base}/slurmctld.log
-SlurmdLogFile={base}/slurmd.%n.log
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SchedulerParameters=bf_interval=5,sched_interval=5
-SlurmdParameters=config_overrides
-NodeName=gpu[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] CPUs=1 RealMemory=1000
-PartitionName=main Nodes=ALL Default=YES MaxTime=60
-"""
-
-
-def free_ports() -> list[int]:
-    """Three ports in a row that nobody listens on."""
-    for first in range(17100, 19000, 7):
-        try:
-            for port in range(first, first + 3):
-                with socket.socket() as tried:
-                    tried.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return [first, first + 1, first + 2]
-    pytest.skip("no free ports")
-
-
-@pytest.fixture
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A Slurm of two nodes on this machine; the path of its slurm.conf."""
-    if os.geteuid() or not all(shutil.which(name) for name in DAEMONS):
-        pytest.skip("Slurm and MUNGE are not installed, or this is not root")
-    base = tmp_path_factory.mktemp("slurm")
-    base.parent.chmod(0o755)
-    base.chmod(0o755)
-    for name in ("munge", "state", "spool-gpu1", "spool-gpu2"):
-        (base / name).mkdir(mode=0o755)
-    (base / "munge" / "key").write_bytes(os.urandom(128))
-    (base / "munge" / "key").chmod(0o600)
-    host = socket.gethostname().partition(".")[0]
-    configuration = base / "slurm.conf"
-    configuration.write_text(CONFIGURATION.format(host=host, base=base, ports=free_ports()), "utf-8")
-    environment = {**os.environ, "SLURM_CONF": str(configuration)}
-    munge = [f"--{name}-file={base}/munge/{name}" for name in ("key", "pid", "log", "seed")]
-    started = ["munged.pid", "slurmctld.pid", "slurmd.gpu1.pid", "slurmd.gpu2.pid"]
-    munge[1] = f"--pid-file={base}/munged.pid"
-    try:
-        for command in (
-            ["munged", "--force", f"--socket={base}/munge/socket", *munge],
-            ["slurmctld", "-c"], ["slurmd", "-N", "gpu1"], ["slurmd", "-N", "gpu2"],
-        ):  # fmt: skip
-            subprocess.run(command, cwd=base, env=environment, check=True, timeout=60)
-        wait_until(lambda: told(environment, "sinfo", "-hNo", "%T").split() == ["idle", "idle"])
-        yield configuration
-    finally:
-        for name in reversed(started):
-            if (base / name).exists():
-                os.kill(int((base / name).read_text()), 15)
-
-
-def told(environment: dict[str, str], *command: str) -> str:
-    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False).stdout
-
-
-def wait_until(is_so: object, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.5)
-
-
-@pytest.mark.thorough
-def test_a_real_slurm_runs_the_array_and_drains_what_hangs(slurm: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "SLURM_CONF": str(slurm)}
-    program = Path(sys.executable).with_name("rocmprobe")
-    hanging = named_machine("kernel-never-ends")
-    (tmp_path / "bin").mkdir()
-    # Each node is a simulated machine with a /tmp of its own.
-    stand_in(tmp_path, "rocmprobe", f"""
-        export TMPDIR={tmp_path}/tmp-$SLURMD_NODENAME
-        mkdir -p "$TMPDIR"
-        if [ "$SLURMD_NODENAME" = gpu1 ]; then machine={hanging}; else machine=healthy-gfx1100; fi
-        exec {program} "$@" --simulate "$machine"
-        """)  # fmt: skip
-    submit = {**environment, "ROCMPROBE": str(tmp_path / "bin" / "rocmprobe")}
-    few = ["--settings", "default,vendor-off", "--only", "gemm", "--only", "convolution"]
-    subprocess.run([RECIPES / "submit.sh", *few], cwd=tmp_path, env=submit, check=True, timeout=60)
-    wait_until(lambda: not told(environment, "squeue", "-h").strip())
-    found = {path.parts[-3] for path in (tmp_path / "results").glob("*/*/results.json")}
-    assert found == {"gpu1", "gpu2"}
-
-    script = installed(tmp_path)
-    settings = f"ROCMPROBE={tmp_path}/bin/rocmprobe\nPATH={os.environ['PATH']}\nSLURM_CONF={slurm}\n"
-    (tmp_path / "rocmprobe.env").write_text(settings, "utf-8")
-    for node in ("gpu1", "gpu2"):
-        subprocess.run([str(script)], env={"SLURMD_NODENAME": node}, timeout=60, check=True)
-    drained, healthy = told(environment, "sinfo", "-hNo", "%N %T %E").splitlines()
-    assert drained.startswith("gpu1 drained rocmprobe: problem: hang in convolution")
-    assert healthy.startswith("gpu2 idle")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from runs import PROBLEM, Run, machine_file, run
+from runs import Run, machine_file, run
 from tiers import OLD_TORCH
 
 from rocmprobe.checks import CHECKS
@@ -162,35 +160,6 @@ class TestWrong:
             "lstm": "miopen-exec", "gru": "miopen-exec", "ctc-loss": "miopen-exec",
             "1-d-convolution": "miopen-exec",
         }  # fmt: skip
-
-
-@pytest.mark.thorough
-def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
-    fault: Mapping[str, Any] = {
-        "library": "miopen", "operator": "^lstm$", "effect": "raise", "message": STATUS,
-    }  # fmt: skip
-    machine = machine_file(tmp_path / "machine.toml", fault, first_call=60, steady=60)
-    made = run(
-        tmp_path / "out", "--simulate", machine, "--settings", "vendor-off,bypass", "--problem", PROBLEM,
-        *only("convolution", "batch-norm", *RECURRENT, "ctc-loss", "training-step"),
-        "--skip", "*/convolution/*/bwd*",
-    )  # fmt: skip
-    assert states(made, "lstm")["float32"] == "error"
-    assert states(made, "lstm")["float64"] == "pass"
-    assert set(states(made, "lstm", "vendor-off").values()) <= {"pass", "n/a"}
-    for check in ("rnn", "gru", "ctc-loss", "batch-norm"):
-        assert set(states(made, check).values()) <= {"pass", "n/a"}
-    [finding] = made.results.findings
-    assert (finding.id, finding.layer) == ("lstm", "miopen-exec")
-    assert finding.title == "LSTM fails in MIOpen; it is correct with MIOpen off"
-    recommendation = made.results.recommendation
-    assert recommendation is not None
-    assert recommendation.verdict == "native"
-    assert recommendation.configuration.layers == (
-        "LSTM fails in MIOpen: use `with torch.backends.cudnn.flags(enabled=False):` for failing layers, "
-        "or send only them to PyTorch's own kernels: "
-        '`rocmprobe.bypass.install(convolution="native", rnn="pytorch")`',
-    )
 
 
 @pytest.mark.thorough
