@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import threading
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
 from rows import every_row
-from tiers import examples
 
 from rocmprobe.detect.gpus import amd, amdgpu
 from rocmprobe.detect.gpus.amd import effective_isa
-from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 
 PROPERTIES = "/sys/class/kfd/kfd/topology/nodes/1/properties"
@@ -283,29 +278,6 @@ def test_nul_padding_is_stripped(build):
     assert (gpu.name.value, gpu.cus.value) == ("AMD Radeon RX 5600 XT", 36)
 
 
-def test_symlink_loop(build):
-    build.rx_5600_xt()
-    build.link(f"{NODES}/2/properties", "properties")
-    build.link("sys/class/drm/card0", "card0")
-    build.link("etc/os-release", "../etc/os-release")
-    machine = build.detect()
-    assert only(machine).native_isa.value == "gfx1010"
-    assert machine.value("os.name") is None
-
-
-def test_a_pipe_in_place_of_a_file_does_not_block(build):
-    (build.root / NODES / "1").mkdir(parents=True)
-    os.mkfifo(build.root / NODES / "1" / "properties")
-    assert build.detect().gpus == ()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_node_for_a_user(build):
-    build.rx_5600_xt()
-    (build.root / NODES / "1" / "properties").chmod(0)
-    assert "KFD does not list" in only(build.detect()).native_isa.source
-
-
 def test_unreadable_files_are_told(build, monkeypatch):
     build.rx_5600_xt()
     open_file = os.open
@@ -321,31 +293,6 @@ def test_unreadable_files_are_told(build, monkeypatch):
     assert f"{PROPERTIES}: permission denied" in machine.value("kfd.refused")
     assert "permission denied" in machine.facts["kfd.unlisted"].source
     assert machine.facts["kernel.release"].source == "/proc/sys/kernel/osrelease: permission denied"
-
-
-NODE_FILES = ("properties", "io_links/0/properties", "io_links/x/properties", "mem_banks/0/properties")
-NODE_LINES = st.builds(
-    "{} {}".format,
-    st.sampled_from(["flags", "node_to", "type", "size_in_bytes", "heap_type", *RX_5600_XT]),
-    st.one_of(st.integers(-5, 1 << 70), st.text(max_size=5)),
-)
-CONTENTS = st.one_of(
-    st.binary(max_size=200), st.lists(NODE_LINES, max_size=12).map(lambda lines: "\n".join(lines).encode())
-)
-
-
-@settings(max_examples=examples(80))
-@given(
-    st.dictionaries(st.tuples(st.sampled_from(["0", "1", "7", "x"]), st.sampled_from(NODE_FILES)), CONTENTS)
-)
-def test_no_topology_breaks_the_reader(tmp_path_factory, contents):
-    root = tmp_path_factory.mktemp("machine")
-    for (node, name), content in contents.items():
-        path = root / NODES / node / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    found, _ = amd.read_gpus(Tree(root), {}, {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
-    assert all(fact.source for gpu in found for fact in vars(gpu).values())
 
 
 @every_row(("hip", "isa"), [("6.2.41134", "gfx1010"), ("6.3.42131", "gfx1030"), (None, "gfx1030")])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tiers import examples
 
-from rocmprobe.detect.gpus import amd, amdgpu, pci
+from rocmprobe.detect.gpus import amd, amdgpu
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Gpu
 from rocmprobe.model.telemetry import QUANTITIES
@@ -157,58 +153,3 @@ def test_name_by_libdrm_where_the_table_has_none(build):
     unknown, known = build.detect().gpus
     assert (unknown.name.value, unknown.name.source) == ("AMD Radeon RX 5777", amd.LIBDRM_TABLES[0])
     assert known.name.value == "AMD Radeon RX 5600 XT"
-
-
-HWMON = [f"hwmon/hwmon0/{name}" for name in ("temp1_input", "temp1_label", "freq1_input", "fan1_input")]
-FILES = [
-    "pp_dpm_sclk", "pp_dpm_mclk", "pp_dpm_pcie", "current_link_speed", "current_link_width", "max_link_speed",
-    "vbios_version", "mem_info_vram_vendor", "mem_info_vram_used", "gpu_busy_percent", "device", "revision",
-    "current_compute_partition", "power/runtime_status", "hwmon/hwmon0/power1_average", *HWMON,
-]  # fmt: skip
-LIKELY = st.sampled_from(
-    [
-        b"0: 0Mhz *",
-        b"1: 8.0GT/s, x8 *",
-        b"-1",
-        b"1" * 5000,
-        b"0x" + b"f" * 5000,
-        b"16.0 GT/s PCIe",
-        b"edge",
-        b"",
-    ]
-)
-
-
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(FILES), st.one_of(st.binary(max_size=200), LIKELY)))
-def test_no_content_of_any_file_breaks_the_reader(tmp_path_factory, contents):
-    root = tmp_path_factory.mktemp("machine")
-    for name, content in contents.items():
-        path = root / "card" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    (root / "card" / "class").parent.mkdir(exist_ok=True)
-    (root / "card" / "class").write_text("0x030000")
-    state = amdgpu.read_state(Tree(root), "/card")
-    assert all(fact.source for fact in state.values())
-    pci.read_devices(Tree(root))
-
-
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=300))
-def test_no_table_of_names_breaks_libdrm(tmp_path_factory, content):
-    root = tmp_path_factory.mktemp("machine")
-    path = root / amd.LIBDRM_TABLES[1][1:]
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    amd.marketing_name(Tree(root), 0x731F, 0xCA)
-
-
-def test_folders_links_and_pipes_in_place_of_files(build):
-    build.rx_5600_xt()
-    for name in ("pp_dpm_sclk", "gpu_busy_percent"):
-        (build.root / DEVICE / name).mkdir(parents=True)
-    os.mkfifo(build.root / DEVICE / "vbios_version")
-    build.link(f"{DEVICE}/hwmon", "hwmon")
-    (gpu,) = build.detect().gpus
-    assert (gpu.core_clock_mhz.value, gpu.busy_percent.value, gpu.vbios.value) == (None, None, None)

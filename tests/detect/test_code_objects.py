@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -155,20 +154,3 @@ def test_rocblas_packages_of_debian(build, package, expected):
     assert found.value("rocblas.targets") == expected.split()
     assert found.value("rocblas.path").startswith("/usr/lib/x86_64-linux-gnu/rocblas/")
     assert list(found.value("rocm.loader")) == ["librocblas"]
-
-
-def test_listings_of_wheels():
-    # Listing of a real wheel.
-    names = [line.rpartition("/")[2] for line in recorded("torch-wheel-listing-2022", "fd-gfx.txt").split()]
-    assert tensile_targets(names) == ["gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"]
-
-    # Files that rocblas names when it fails.
-    text = recorded("rocblas-error-gfx1010", "rocm5.x-missing-gfx1010.txt")
-    found = tensile_targets(re.findall(r'/([^/"]+)"', text))
-    assert "gfx1030" in found
-    assert "gfx1010" not in found
-
-    # Recipe of the 1 13 wheels.
-    text = recorded("torch-wheel-layout", "files-named-in-build_rocm-release-1.13.lst")
-    new = [line.rpartition("/")[2] for line in text.splitlines() if line.startswith("lib/rocblas/library/")]
-    assert tensile_targets(new) == ["gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"]

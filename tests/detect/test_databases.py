@@ -141,15 +141,6 @@ def test_folder_without_permission(build):
     assert build.detect(HOME="/home/x").value("miopen.user_db")["writable"] is False
 
 
-def test_links_and_odd_places(build):
-    build.link("home/x/.config", ".config")
-    build.file("home/x/.cache", "a file in place of a folder")
-    found = build.detect(HOME="/home/x", MIOPEN_SYSTEM_DB_PATH="/home/x/.config/a")
-    assert not [name for name in found.facts if name.startswith("errors.")]
-    assert found.value("miopen.user_db")["exists"] is False
-    assert build.detect().facts["miopen.user_db"].source == "not looked up: --root"
-
-
 RELEASES = sorted((FIXTURES / "miopen-db-by-release").glob("rocm-*.lst"))
 
 

@@ -46,10 +46,6 @@ def found(root: Path, own: int = 1) -> list[int]:
     return [each.pid for each in users(Tree(root), GPU, own)]
 
 
-def test_nobody_uses_it(root: Path) -> None:
-    assert found(root) == []
-
-
 @every_row(
     ("files", "uses"),
     [

@@ -6,17 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from machine_trees import NODES, Build
 from rows import every_row
-from tiers import examples
 
 from rocmprobe.detect import detect, machine
 from rocmprobe.detect.stack import torch_build
 from rocmprobe.detect.tree import LIMIT, Tree
 from rocmprobe.model.results import Fact
-from rocmprobe.model.results_file import from_json, to_json
 
 DIST = "usr/lib/python3/dist-packages/torch"
 WHEEL = """from typing import Optional
@@ -120,29 +115,6 @@ def test_rocm_without_the_link(build):
     assert "/opt/rocm-5.2.0, /opt/rocm-6.2.0" in found.facts["rocm.version"].source
 
 
-def test_miopen_expected_from_the_rocm_release(build):
-    build.file("opt/rocm/.info/version", "5.4.2-72\n")
-    found = build.detect()
-    assert found.value("miopen.version") == "2.19.0"
-    assert "expected from ROCm 5.4" in found.facts["miopen.version"].source
-
-
-def test_torch_wheel_with_its_own_miopen(build):
-    build.file(f"{DIST}/version.py", WHEEL)
-    build.file(f"{DIST}/lib/libMIOpen.so.1", "")
-    build.file("opt/rocm/.info/version", "6.2.0-66\n")
-    found = build.detect()
-    assert found.value("torch.version") == "1.13.1+rocm5.2"
-    assert found.value("torch.hip") == "5.2.21151-afdc89f8"
-    assert found.value("torch.cuda") is None
-    assert found.value("torch.kind") == "rocm"
-    assert found.value("torch.path") == "dist-packages/torch"
-    assert found.value("hip.version") == "5.2.21151-afdc89f8"
-    assert found.value("miopen.version") == "2.17.0"
-    assert "bundles MIOpen" in found.facts["miopen.version"].source
-    assert found.value("python.version") is None
-
-
 @every_row(
     ("text", "version", "kind"),
     [
@@ -185,19 +157,6 @@ def test_own_torch_that_is_broken(tmp_path, monkeypatch, content):
         assert facts["torch.version"].value is None
         assert "left over from a removed package" in facts["torch.version"].source
     assert str(tmp_path) not in str(facts)
-
-
-def test_variables(build):
-    environ = {
-        "MIOPEN_FIND_MODE": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "LD_LIBRARY_PATH": "/opt/rocm/lib",
-        "HOME": "/home/x",
-        "CUDA_HOME": "/usr/local/cuda",
-    }
-    variables = build.detect(**environ).variables
-    assert list(variables) == ["CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "MIOPEN_FIND_MODE"]
-    assert variables["MIOPEN_FIND_MODE"].source == "environment"
 
 
 def test_a_recorded_tree_does_not_get_this_environment(build, monkeypatch):
@@ -245,65 +204,6 @@ def test_root_that_is_no_folder(tmp_path, place):
     found = detect(tmp_path / place, {})
     assert found.gpus == ()
     assert not [name for name in found.facts if name.startswith("errors.")]
-
-
-FILES = st.sampled_from(
-    [
-        f"{NODES}/1/properties",
-        f"{NODES}/1/mem_banks/0/properties",
-        f"{NODES}/x/properties",
-        "sys/bus/pci/devices/0000:0b:00.0/class",
-        "sys/bus/pci/devices/0000:0b:00.0/vendor",
-        "sys/bus/pci/devices/0000:0b:00.0/device",
-        "sys/bus/pci/devices/0000:0b:00.0/revision",
-        "sys/bus/pci/devices/0000:0b:00.0/uevent",
-        "sys/class/drm/card0/device/uevent",
-        "sys/class/drm/card0/device/mem_info_vram_total",
-        "etc/os-release",
-        "proc/cpuinfo",
-        "proc/meminfo",
-        "proc/sys/kernel/osrelease",
-        "sys/module/amdgpu/version",
-        "proc/cmdline",
-        "proc/self/cgroup",
-        "sys/fs/cgroup/memory.max",
-        "sys/fs/cgroup/cpu.max",
-        "etc/group",
-        "run/systemd/container",
-        "var/lib/dpkg/status",
-        "var/log/kern.log",
-        "dev/kfd",
-        "opt/rocm/.info/version",
-        "opt/rocm/include/hip/hip_version.h",
-        "opt/rocm/include/miopen/version.h",
-        f"{DIST}/version.py",
-    ]
-)
-NUMBERS = st.integers(-(2**70), 2**70)
-LINES = st.builds(
-    "{} {}\n".format,
-    st.sampled_from(
-        ["simd_count", "simd_per_cu", "gfx_target_version", "location_id", "device_id", "domain"]
-    ),
-    NUMBERS,
-)
-CONTENTS = st.one_of(
-    st.binary(max_size=200), NUMBERS.map(lambda n: hex(n).encode()), st.lists(LINES).map("".join)
-)
-
-
-@given(
-    files=st.dictionaries(FILES, CONTENTS, max_size=12),
-    override=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
-)
-@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
-def test_arbitrary_bytes_never_raise_and_keep_the_schema(tmp_path_factory, files, override):
-    build = Build(tmp_path_factory.mktemp("any") / "root")
-    for name, content in files.items():
-        build.file(name, content)
-    found = build.detect(HSA_OVERRIDE_GFX_VERSION=override)
-    assert not [name for name in found.facts if name.startswith("errors.")]
-    assert from_json(type(found), to_json(found)) == found
 
 
 def test_detect_imports_no_torch_and_little_else():

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from machine_trees import Build
-from tiers import examples
-
 STATUS = """Package: rocm-core
 Status: install ok installed
 Version: 6.2.0.60200-66~22.04
@@ -88,15 +83,3 @@ def test_driver_as_source(build):
     build.file("var/lib/dkms/amdgpu/6.12.12-2147987.24.04/source/dkms.conf", "")
     build.link("var/lib/dkms/amdgpu/kernel-6.8.0-49-generic-x86_64", "6.12.12-2147987.24.04/6.8.0")
     assert build.detect().value("amdgpu.dkms") == ["6.12.12-2147987.24.04"]
-
-
-@given(
-    st.one_of(
-        st.binary(), st.lists(st.sampled_from(STATUS.splitlines())).map(lambda x: "\n".join(x).encode())
-    )
-)
-@settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
-def test_arbitrary_bytes_never_raise(tmp_path_factory, content):
-    build = Build(tmp_path_factory.mktemp("any") / "root")
-    build.file("var/lib/dpkg/status", content)
-    assert "errors.packages" not in build.detect().facts

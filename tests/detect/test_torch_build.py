@@ -9,7 +9,11 @@ from stack_trees import SITE, TORCH, VERSION, bundle, elf, torch_hip, wheel
 def test_wheel(build):
     wheel(build)
     found = build.detect()
-    assert found.value("torch.build") == "wheel"
+    versions = [found.value(f"torch.{name}") for name in ("version", "hip", "cuda", "kind", "path", "build")]
+    assert versions == [
+        "1.13.1+rocm5.2", "5.2.21151-afdc89f8", None, "rocm", "site-packages/torch", "wheel",
+    ]  # fmt: skip
+    assert (found.value("hip.version"), found.value("python.version")) == ("5.2.21151-afdc89f8", None)
     assert found.value("torch.python_tag") == "cp310-cp310-linux_x86_64"
     assert found.value("torch.libraries")["libMIOpen"] == "torch/lib/libMIOpen.so.1"
     assert found.value("torch.loader") == {
@@ -25,6 +29,7 @@ def test_wheel(build):
     assert found.value("rocblas.targets") == ["gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"]
     assert found.value("rocblas.path") == "torch/lib/rocblas/library"
     assert found.value("miopen.version") == "2.17.0"
+    assert "bundles MIOpen" in found.facts["miopen.version"].source
     assert found.facts["miopen.version_told"].source == "not run: --root"
 
 
