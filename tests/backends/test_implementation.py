@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rocmprobe.backends import BACKENDS, Cudnn, Miopen, Onednn, backend_for
@@ -73,85 +71,31 @@ class TestOnednn:
     def test_its_algorithm(self, log, family):
         assert Onednn().read(log).algorithm == family
 
-    @pytest.mark.parametrize(
-        ("implementation", "last_resort"),
-        [("ref:any", True), ("ref", True), ("jit:avx2", False), ("gemm:ref", False), ("brgconv:avx2", False)],
-    )
-    def test_its_last_resort(self, implementation, last_resort):
-        assert Onednn().is_fallback(implementation) == last_resort
-
 
 FIND = (
     "MIOpen(HIP): Info [EvaluateInvokers] Selected: ConvDirectNaiveConvFwd: naive: 8.0, workspace_sz = 0\n"
     "MIOpen(HIP): Info [FillFindReturnParameters] FW Chosen Algorithm: GemmFwdRest , 6912, 8.00061\n"
     "MIOpen(HIP): Info [ConvolutionForward] algo = 0, workspace = 6912\n"
 )
-CHOSEN = "MIOpen(HIP): Info [FindConvAlgorithm] {} Chosen Algorithm: {} , 6912, 8.0\n"
-IMMEDIATE = (
-    "MIOpen(HIP): Info [CompileSolution] solver_id = ConvDirectNaiveConvFwd\n"
-    "MIOpen(HIP): Info [ConvolutionForwardImmediate] solver_id = ConvDirectNaiveConvFwd, workspace = 0\n"
-)
 
 
-class TestMiopen:
-    @pytest.mark.parametrize(
-        ("log", "expected"),
-        [
-            (FIND, "GemmFwdRest"),
-            (FIND.replace("FillFindReturnParameters", "FindConvFwdAlgorithm"), "GemmFwdRest"),
-            (CHOSEN.format("BWD", "GemmBwdRest"), "GemmBwdRest"),
-            (CHOSEN.format("BWrW", "GemmWrwUniversal"), "GemmWrwUniversal"),
-            (IMMEDIATE, "ConvDirectNaiveConvFwd"),
-            (IMMEDIATE + FIND, "GemmFwdRest"),
-            ("4711 MIOpen(HIP)   1.250: Info [X] FW Chosen Algorithm: fft , 0, 3.3\n", "fft"),
-            ("MIOpen Error: convolutionocl.cpp:518: Forward Convolution cannot be executed\n", None),
-            ("", None),
-        ],
-    )  # fmt: skip
-    def test_the_chosen_solver(self, log, expected):
-        assert Miopen().read(log).implementation == expected
-
-    @pytest.mark.parametrize(
-        ("solver", "last_resort"),
-        [
-            ("ConvDirectNaiveConvFwd", True),
-            ("ConvDirectNaiveConvBwd", True),
-            ("ConvDirectNaiveConvWrw", True),
-            ("GemmFwdRest", False),
-            ("ConvBinWinogradRxSf3x2", False),
-            ("ConvOclDirectFwd", False),
-            ("fft", False),
-        ],
-    )
-    def test_its_last_resort(self, solver, last_resort):
-        assert Miopen().is_fallback(solver) == last_resort
-
-
-RUNS = Path(__file__).parents[3] / "shared" / "fixtures" / "miopen-runs"
-
-
-@pytest.mark.skipif(not RUNS.is_dir(), reason="recorded MIOpen runs are not part of the repository")
 @pytest.mark.parametrize(
-    ("name", "solver"),
+    ("backend", "implementation", "last_resort"),
     [
-        ("01-find-dynamic_hybrid-default.log", "ConvDirectNaiveConvFwd"),
-        ("04-imm-sol85.log", "ConvDirectNaiveConvFwd"),
-        ("04-imm-sol91.log", "GemmFwdRest"),
-        ("05-hsa-override-10.3.0.log", "ConvOclDirectFwd"),
-        ("06-fft-5x5.log", "GemmFwdRest"),
-        ("matrix/v-MIOPEN_DEBUG_CONV_DIRECT_0.log", "GemmFwdRest"),
-        ("matrix/v-MIOPEN_DEBUG_CONV_GEMM_0.log", "ConvDirectNaiveConvFwd"),
-        ("matrix/v-HIP_VISIBLE_DEVICES_-1.log", None),
+        (Onednn(), "ref:any", True), (Onednn(), "ref", True), (Onednn(), "jit:avx2", False),
+        (Onednn(), "gemm:ref", False), (Onednn(), "brgconv:avx2", False),
+        (Miopen(), "ConvDirectNaiveConvFwd", True), (Miopen(), "ConvDirectNaiveConvBwd", True),
+        (Miopen(), "ConvDirectNaiveConvWrw", True), (Miopen(), "GemmFwdRest", False),
+        (Miopen(), "ConvBinWinogradRxSf3x2", False), (Miopen(), "ConvOclDirectFwd", False),
+        (Miopen(), "fft", False), (Cudnn(), "anything", False),
     ],
-)
-def test_real_logs(name, solver):
-    assert Miopen().read((RUNS / name).read_text("utf-8", "replace")).implementation == solver
+)  # fmt: skip
+def test_the_implementation_of_last_resort(backend, implementation, last_resort):
+    assert backend.is_fallback(implementation) == last_resort
 
 
 def test_cudnn_names_nothing():
-    assert Cudnn().read(V1 + FIND).implementation is None
     assert Cudnn().read(V1 + FIND) == Reading()
-    assert not Cudnn().is_fallback("anything")
 
 
 @pytest.mark.parametrize(

@@ -428,7 +428,6 @@ SAID = (
     line("", "FindConvolution"),
     "MIOpen Error: \n",
 )  # fmt: skip
-PARTS = [*BEGINNINGS, *(each.strip("\n") for each in SAID), "\n", "] ", "9" * 30]
 
 
 @settings(max_examples=examples(300))

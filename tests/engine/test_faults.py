@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -37,19 +36,15 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
     machine = machine_file(
         folder / "machine.toml",
         fault(SEGV, "signal"),
-        fault(ABORT, "signal", signal="SIGABRT"),
+        fault(ABORT, "signal", signal="SIGABRT", stderr={"fwd": "MIOpen Error: no such kernel"}),
         fault(EXIT, "exit"),
         fault(IDLE, "hang"),
         fault(BUSY, "busy"),
         fault(RAISES, "raise", message="miopenStatusUnknownError"),
-        fault(WRONG, "wrong"),
+        fault(WRONG, "wrong", stderr={"fwd": CHOSEN}),
         fault("conv1d-.*", "raise", message="it comes and goes", chance=0.3),
         first_call=2, hangs=3,
     )  # fmt: skip
-    text = machine.read_text()
-    for line, said in (('signal = "SIGABRT"', "MIOpen Error: no such kernel"), ('effect = "wrong"', CHOSEN)):
-        text = text.replace(line, f"{line}\nstderr = {{ fwd = {json.dumps(said)} }}")
-    machine.write_text(text)
     problems = [SEGV, ABORT, EXIT, IDLE, BUSY, RAISES, WRONG, FINE, *FLAKY]
     asked = [argument for text in problems for argument in ("--problem", text)]
     return run(
@@ -63,53 +58,54 @@ def facts(outcome: Outcome) -> tuple[str, str | None, str | None, str | None, li
     return outcome.state, outcome.phase, outcome.activity, outcome.failure, attempts
 
 
-def test_a_segmentation_fault_is_a_crash_with_its_signal_and_stack(broken: Run) -> None:
-    outcome = broken.of("default", SEGV)
-    assert facts(outcome) == ("crash", "first-call", None, "SIGSEGV", ["crash"] * 3)
-    assert "SIGSEGV in phase first-call" in outcome.evidence[0]
-    assert "Fatal Python error: Segmentation fault" in outcome.evidence
-    assert any("_break" in line for line in outcome.evidence)
-
-
-def test_an_abort_keeps_what_the_library_printed(broken: Run) -> None:
-    outcome = broken.of("default", ABORT)
-    assert facts(outcome) == ("crash", "first-call", None, "SIGABRT", ["crash"] * 3)
-    # Behind what happened, MIOpen's own words lead.
-    assert outcome.evidence[1] == "MIOpen Error: no such kernel"
-
-
-def test_an_exit_from_inside_the_library_is_a_crash_with_its_code(broken: Run) -> None:
-    assert facts(broken.of("default", EXIT)) == ("crash", "first-call", None, "exit", ["crash"] * 3)
-    assert "exit code 3" in broken.of("default", EXIT).evidence[0]
-
-
 @pytest.mark.parametrize(
-    # The first hang of each kind is tried once more.
-    ("where", "activity", "tries"),
-    [(IDLE, "idle", 2), (BUSY, "busy", 2)],
-)
-def test_a_hang_tells_what_the_process_was_doing_and_where(
-    broken: Run, where: str, activity: str, tries: int
+    ("where", "expected", "first", "others"),
+    [
+        pytest.param(
+            SEGV, ("crash", "first-call", None, "SIGSEGV", ["crash"] * 3), "SIGSEGV in phase first-call",
+            ("Fatal Python error: Segmentation fault", "_break"), id="a segmentation fault has its stack",
+        ),
+        pytest.param(
+            ABORT, ("crash", "first-call", None, "SIGABRT", ["crash"] * 3), "SIGABRT",
+            ("MIOpen Error: no such kernel",), id="an abort keeps what the library printed",
+        ),
+        pytest.param(
+            EXIT, ("crash", "first-call", None, "exit", ["crash"] * 3), "exit code 3", (),
+            id="an exit inside the library is a crash",
+        ),
+        # The first hang of each kind is tried once more.
+        pytest.param(
+            IDLE, ("hang", "first-call", "idle", "timeout", ["hang"] * 2), "idle",
+            ("most recent call first", "_break", "State:"), id="an idle hang has its stack",
+        ),
+        pytest.param(
+            BUSY, ("hang", "first-call", "busy", "timeout", ["hang"] * 2), "busy",
+            ("most recent call first", "_break", "State:"), id="a busy hang has its stack",
+        ),
+        pytest.param(
+            RAISES, ("error", "first-call", None, "miopen-status", ["error"] * 3),
+            "RuntimeError: miopenStatusUnknownError", (), id="an exception has the library's status",
+        ),
+        pytest.param(
+            WRONG, ("wrong", "steady", None, None, ["wrong"] * 3), "output: ", (),
+            id="wrong numbers say by how much",
+        ),
+    ],
+)  # fmt: skip
+def test_each_fault_has_its_state_its_cause_and_its_evidence(
+    broken: Run, where: str, expected: tuple[object, ...], first: str, others: tuple[str, ...]
 ) -> None:
     outcome = broken.of("default", where)
-    assert facts(outcome) == ("hang", "first-call", activity, "timeout", ["hang"] * tries)
-    assert any("most recent call first" in line for line in outcome.evidence)
-    assert any("_break" in line for line in outcome.evidence)
-    assert any(line.startswith("State:") for line in outcome.evidence)
+    assert facts(outcome) == expected
+    assert first in outcome.evidence[0]
+    for words in others:
+        assert any(words in line for line in outcome.evidence), words
 
 
-def test_an_exception_is_an_error_with_the_library_s_status(broken: Run) -> None:
-    outcome = broken.of("default", RAISES)
-    assert facts(outcome) == ("error", "first-call", None, "miopen-status", ["error"] * 3)
-    assert outcome.evidence[0] == "RuntimeError: miopenStatusUnknownError"
-    assert len({attempt.trial for attempt in outcome.attempts}) == 1
-
-
-def test_wrong_numbers_are_wrong_and_say_by_how_much(broken: Run) -> None:
-    outcome = broken.of("default", WRONG)
-    assert facts(outcome) == ("wrong", "steady", None, None, ["wrong"] * 3)
-    assert outcome.evidence[0].startswith("output: ")
-    assert outcome.numerics["of"] == "output"
+def test_the_library_s_own_words_lead_and_a_process_that_lives_on_is_kept(broken: Run) -> None:
+    assert broken.of("default", ABORT).evidence[1] == "MIOpen Error: no such kernel"
+    assert len({attempt.trial for attempt in broken.of("default", RAISES).attempts}) == 1
+    assert broken.of("default", WRONG).numerics["of"] == "output"
 
 
 def test_what_the_library_chose_stands_in_the_outcome(broken: Run) -> None:

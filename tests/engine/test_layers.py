@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -72,11 +71,7 @@ def test_the_evidence_of_a_failure_holds_miopen_s_own_command_line(tmp_path: Pat
         "library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError",
         "stderr": {"fwd": f"MIOpen(HIP): Command [LogCmdFindConvolution] {command}"},
     }  # fmt: skip
-    machine = machine_file(tmp_path / "machine.toml")
-    # A table in TOML, which the helper does not write.
-    text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in fault.items() if name != "stderr")
-    stderr = json.dumps(fault["stderr"]["fwd"])
-    machine.write_text(f"{machine.read_text()}[[faults]]\n{text}\n[faults.stderr]\nfwd = {stderr}\n")
+    machine = machine_file(tmp_path / "machine.toml", fault)
     broken = run(tmp_path / "out", "--simulate", machine, *SMALL)
     assert command.partition("./bin/")[2] in broken.of("default").evidence
 

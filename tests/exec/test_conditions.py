@@ -104,20 +104,40 @@ def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
     )
 
 
-def test_a_recommendation_of_the_cpu_hides_the_gpus(tmp_path: Path) -> None:
-    results = profile(tmp_path, recommending(CPU, "cuda:0", {}))
-    done = executed(
-        tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES"
-    )
-    assert (done.returncode, done.stdout) == (0, "-1 -1\n")
-    assert "GPUs hidden, so the program runs on the CPU" in done.stderr
+#: The index of the GPU is known to the run alone.
+ALONE = Setting(
+    "one-device+rnn-pytorch", "", "native-with-settings", env={"HIP_VISIBLE_DEVICES": "1"},
+    one_device=True, members=("one-device", "rnn-pytorch"), pytorch_layers=("rnn",),
+)  # fmt: skip
 
 
-def test_the_card_that_the_results_are_about_is_left_alone(tmp_path: Path) -> None:
-    results = profile(tmp_path, recommending(GEMM_ONLY, "cuda:1", {"HIP_VISIBLE_DEVICES": "1"}))
-    done = executed(tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES")
-    assert (done.returncode, done.stdout) == (0, "1\n")
-    assert "HIP_VISIBLE_DEVICES=1" in done.stderr
+@pytest.mark.parametrize(
+    ("results", "printed", "words"),
+    [
+        pytest.param(
+            recommending(CPU, "cuda:0", {}), "-1 -1", "GPUs hidden, so the program runs on the CPU",
+            id="a recommendation of the CPU hides the GPUs",
+        ),
+        pytest.param(
+            recommending(GEMM_ONLY, "cuda:1", {"HIP_VISIBLE_DEVICES": "1"}), "1", "HIP_VISIBLE_DEVICES=1",
+            id="the card of the results stays visible",
+        ),
+        pytest.param(recommending(ALONE, "cuda:1"), "1", "", id="a setting hides the other cards"),
+    ],
+)  # fmt: skip
+def test_a_program_sees_the_gpu_of_the_results(
+    tmp_path: Path, results: Results, printed: str, words: str
+) -> None:
+    shows = ("sh", "-c", "echo $HIP_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES")
+    done = executed(tmp_path, "--profile", profile(tmp_path, results), "--", *shows)
+    assert (done.returncode, done.stdout) == (0, f"{printed}\n")
+    assert words in done.stderr
+
+
+def test_a_setting_that_needs_the_index_of_a_gpu_is_not_combined(tmp_path: Path) -> None:
+    path = profile(tmp_path, recommending(ALONE, "cuda:1"))
+    with pytest.raises(BadInput, match="had no setting"):
+        conditions(path, "auto", "one-device+no-sdma")
 
 
 #: Results for which nothing is run, and what is said of them.
@@ -347,16 +367,3 @@ print(os.environ.get("MIOPEN_FIND_MODE"), backends.cudnn.benchmark, flash, backe
     (line,) = told(tmp_path / "status")
     assert line["calls"]
     assert line["pytorch"] == {"rnn": 1}
-
-
-def test_the_gpu_of_the_run_is_the_only_one_if_the_setting_hides_the_others(tmp_path: Path) -> None:
-    alone = Setting(
-        "one-device+rnn-pytorch", "", "native-with-settings", env={"HIP_VISIBLE_DEVICES": "1"},
-        one_device=True, members=("one-device", "rnn-pytorch"), pytorch_layers=("rnn",),
-    )  # fmt: skip
-    results = profile(tmp_path, recommending(alone, "cuda:1"))
-    done = executed(tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES")
-    assert (done.returncode, done.stdout) == (0, "1\n")
-    # Only a run knows the index of the GPU.
-    with pytest.raises(BadInput, match="had no setting"):
-        conditions(results, "auto", "one-device+no-sdma")

@@ -7,33 +7,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asking import BACKEND as CPU
+from asking import context
 from faulty_convolutions import changed, planted
 from tiers import OLD_TORCH
 
-from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
 from rocmprobe.checks.convolution import convolution
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problem_matrix import entries
-from rocmprobe.model.problems import parse_problem
 
 torch = pytest.importorskip("torch")
-CPU = BACKENDS["onednn"]
 SMALL = "conv2d-fp32-n2-c4-i6x6-k4-f3x3-p1"
 
 
 def asked(
     text: str, direction: str = "fwd", apply_setting: Any = nullcontext, exact: bool = True
 ) -> CheckResult:
-    problem = parse_problem(text)
-    return convolution(
-        CheckContext(
-            dtype=getattr(torch, problem.dtype), device="cpu", backend=CPU, problem=problem,
-            direction=direction, apply_setting=apply_setting, report_phase=lambda phase: None, seconds=0.0,
-            exact=exact, bypass=False,
-        )
-    )  # fmt: skip
+    return convolution(context(text, direction=direction, apply_setting=apply_setting, exact=exact))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What is timed of a convolution, in this process on the CPU."""
 
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import groupby
 
@@ -9,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rocmprobe.backends import BACKENDS  # noqa: E402
+from asking import context  # noqa: E402
+
 from rocmprobe.checks import timing  # noqa: E402
 from rocmprobe.checks.timing import throughput  # noqa: E402
 from rocmprobe.checks.tools import yardsticks  # noqa: E402
-from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
 from rocmprobe.checks.tools.tensors import problem_operands, run  # noqa: E402
 from rocmprobe.checks.tools.yardsticks import run_naive  # noqa: E402
 from rocmprobe.model.problems import parse_problem  # noqa: E402
@@ -33,12 +32,7 @@ def small_yardsticks(monkeypatch):
 
 
 def asked(text=TINY, direction=None, naive=False):
-    problem = parse_problem(text)
-    return CheckContext(
-        dtype=getattr(torch, problem.dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
-        direction=direction, apply_setting=nullcontext, report_phase=lambda phase: None, seconds=0.0,
-        exact=False, bypass=False, naive=naive,
-    )  # fmt: skip
+    return context(text, direction=direction, naive=naive, exact=False, seconds=0.0, bypass=False)
 
 
 def names(timings):
