@@ -15,26 +15,26 @@ _CASE = type(pytest.param())
 def every_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
     """Run the test once per row, as `pytest.mark.parametrize` does, but as one test that names all bad rows.
 
-    Each row gets an empty `tmp_path` and a `monkeypatch` that is undone after the row. A fixture that has a
-    method `for_row` gives each row a new object. Rows share the other fixtures. If a row skips, the others
-    still run.
+    A row is named by its id in `pytest.param`, else by its values. Each row gets an empty `tmp_path` and a
+    `monkeypatch` that is undone after the row. A fixture that has a method `for_row` gives each row a new
+    object. Rows share the other fixtures. If a row skips, the others still run.
     """
     columns = [each.strip() for each in names.split(",")] if isinstance(names, str) else list(names)
-    table = [_values(row, len(columns)) for row in rows]
+    table = [(_values(row, len(columns)), getattr(row, "id", None)) for row in rows]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
         def over_every_row(*args: Any, **fixtures: Any) -> None:
             bad, skipped = [], None
-            for number, row in enumerate(table):
+            for number, (row, rule) in enumerate(table):
                 try:
                     _run_row(test, args, fixtures, dict(zip(columns, row)), number)
                 except pytest.skip.Exception as skip:
                     skipped = skip
                 except (Exception, pytest.fail.Exception) as error:
-                    bad.append((row, error))
+                    bad.append((rule or _shown(row), error))
             if bad:
-                lines = [f"{_shown(row)}: {type(error).__name__}: {error}" for row, error in bad]
+                lines = [f"{row}: {type(error).__name__}: {error}" for row, error in bad]
                 message = "\n".join((f"{len(bad)} of {len(table)} rows fail", *lines))
                 raise AssertionError(message) from bad[0][1]  # pytest shows the traceback of the first, too
             if skipped:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from synthetic import STATUS, assess, blocked_by_convolution, card, everywhere, natively, recommend, run
 from tiers import examples
 from unnamed import failures, unnamed_failures
 
-from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.knowledge.causes import causes, layers
@@ -42,49 +39,8 @@ def has_remedy(finding):
     return re.match(r"https://|(rocmprobe|sudo|env|export|unset|pip|mv|rm|wsl|dkms|python) ", finding.remedy)
 
 
-def flipped(results, index, state):
-    outcomes = list(results.outcomes)
-    outcomes[index] = dataclasses.replace(outcomes[index], state=state)
-    return dataclasses.replace(results, outcomes=tuple(outcomes))
-
-
 def chosen(results):
     return recommend(results).configuration.setting
-
-
-def counted(results, name):
-    setting = next(each for each in results.settings if each.name == name)
-    return {outcome.id for outcome in assess(results, setting, "float32", "training").counted}
-
-
-@every_row("name", BASES)
-def test_one_wrong_outcome_of_the_recommended_setting_turns_the_recommendation_away(name):
-    results = BASES[name]
-    setting = chosen(results)
-    stands_on = counted(results, setting)
-    assert stands_on
-    for index, outcome in enumerate(results.outcomes):
-        if outcome.id in stands_on or (outcome.setting == setting and outcome.check == "throughput"):
-            assert chosen(flipped(results, index, "wrong")) != setting, outcome.id
-
-
-LARGE = [pytest.param(name, marks=pytest.mark.thorough) for name in BASES if name != "laptop"]
-
-
-@pytest.mark.parametrize("name", ["laptop", *LARGE])
-@pytest.mark.parametrize("state", ["wrong", "pass"])
-def test_outcomes_of_other_settings_never_make_a_failing_setting_win(name, state):
-    results = BASES[name]
-    setting = chosen(results)
-    # Of a large run one outcome in five shows it. Five divides neither directions nor dtypes.
-    step = 1 if name == "laptop" else 5
-    for index, outcome in [*enumerate(results.outcomes)][::step]:
-        if outcome.setting == setting or outcome.check not in ("convolution", "training-step"):
-            continue
-        changed = flipped(results, index, state)
-        assert recommend(changed).verdict != "none"
-        if state == "wrong":
-            assert chosen(changed) == setting, outcome.id
 
 
 @st.composite
@@ -213,10 +169,3 @@ def test_a_failure_now_and_then_is_cured_only_by_as_many_repetitions():
     flaky = dataclasses.replace(base, outcomes=(*base.outcomes, *often))
     assert chosen(flaky) == "vendor-off"
     assert chosen(dataclasses.replace(flaky, outcomes=(*flaky.outcomes, *trained))) == "no-winograd"
-
-
-def test_an_assessment_is_made_once():
-    evidence = Evidence(BASES["all settings"])
-    for setting in evidence.settings:
-        first = evidence.assess(setting, "float32", "training")
-        assert evidence.assess(setting, "float32", "training") is first

@@ -1,25 +1,225 @@
-"""Each rank of the recommendation alone: right, stable, little changed, fast."""
+"""The setting that a run recommends: correct first, then stable, little changed and fast."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import every_row
-from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, recommend, run
+from synthetic import FP16, FP32, STATUS, TIMED, blocked_by_convolution, everywhere, natively, recommend, run
 from tiers import examples
 
+from rocmprobe.judge.judgement import judge
 from rocmprobe.model.results import Outcome
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
+ONLY_CPU = {**everywhere("error"), **everywhere("blocked", "training-step/*")}
+ONLY_NO_WINOGRAD = {"*/convolution/*": STATUS, "no-winograd/convolution/*": "pass"}
+NAIVE = {**natively(STATUS), "naive-only/convolution/*": "pass"}
+UNTIMED = {"*/throughput/*": "blocked"}
 UNSTABLE = {"state": "pass", "numerics": {"repeatable": False}}
+CHANGES = ("vendor-off", "bypass", "bypass+vendor-off")
+NO_OFF = {f"{name}/convolution/*": "wrong" for name in CHANGES}
+NO_BYPASS = {f"{name}/convolution/*": "wrong" for name in CHANGES[1:]}
+BACKWARD = {"default/convolution/*/bwd-*": "wrong", "default/training-step/*": "blocked"}
+#: Under default only: what fails there is not known to work under settings like it.
+MATRIX = {"default/problem-matrix/*": "crash"}
+ONLY_BATCH_NORM = {
+    "*/training-step/*": "n/a", "*/autocast-step/*": "n/a", "default/batch-norm/float32": "error",
+}  # fmt: skip
+SLOW_OFF = {"vendor-off": (2.8, 3.0, 3.2)}
 FAST_OFF = {"vendor-off": (0.2, 0.2, 0.2)}
+SLOW_BYPASS = dict.fromkeys(CHANGES[1:], (2.8, 3.0, 3.2))
+NOISY = {"default": (0.4, 1.0, 2.0), "vendor-off": (0.1, 0.3, 0.9)}
 MIB = 2**20
 
 
 def chosen(results):
     return recommend(results).configuration.setting
+
+
+def rule(words, setting, changes={}, /, **fields):  # noqa: B006 - read only
+    """A row: the rule, the setting that is recommended, and the run."""
+    return pytest.param(setting, changes, fields, id=words)
+
+
+@every_row(
+    ("setting", "changes", "fields"),
+    [
+        # Correct.
+        rule("all works", "default"),
+        rule("all works on a CPU", "default", backend="onednn"),
+        rule("all works on cuDNN", "default", backend="cudnn"),
+        rule("nothing works", None, {"*/convolution/*": "wrong"}),
+        rule("blocked proves nothing", None, {"*": "blocked"}),
+        rule("only the CPU works", "cpu", ONLY_CPU),
+        rule("one setting works", "no-winograd", ONLY_NO_WINOGRAD),
+        rule("a slow or unexpected pass is a pass", "default",
+             {"default/convolution/*": "slow", f"default/convolution/{FP32}/*": "xpass"}),
+        rule("n/a proves nothing", "bypass", {**DEAD, "default/*": "n/a"}, seconds=SLOW_OFF),
+        rule("default was blocked", "find-fast", {"default/convolution/*": "blocked"},
+             seconds={"find-fast": (0.1, 0.1, 0.1)}),
+        rule("a step fails under the bypass alone", "bypass+vendor-off",
+             {**DEAD, "bypass/training-step/*": "error"}, seconds=SLOW_OFF),
+        rule("a problem to which a setting does not apply", None,
+             {**ONLY_NO_WINOGRAD, f"no-winograd/convolution/{FP32}/bwd-data": "n/a"}),
+        rule("inference needs forward only", "default", BACKWARD, purpose="inference"),
+        rule("inference needs no batch norm for training", "default", ONLY_BATCH_NORM, purpose="inference"),
+        rule("without a training step, batch norm counts", "vendor-off", ONLY_BATCH_NORM),
+        rule("a training step proves batch norm", "no-winograd",
+             {**ONLY_BATCH_NORM, "no-winograd/training-step/*": "pass"}),
+        rule("batch norm works nowhere", None,
+             {**ONLY_BATCH_NORM, "*/batch-norm/float32": "error", "cpu/*": "blocked"}),
+        rule("a setting without the failed problems", "vendor-off", MATRIX,
+             seconds={"find-fast": (0.1, 0.1, 0.1)}),
+        rule("the bypass answers for settings that use it", "vendor-off",
+             {**DEAD, "default/problem-matrix/*": "blocked", "bypass/problem-matrix/*": "wrong"},
+             seconds=SLOW_OFF),
+        rule("an override if nothing else works on the GPU", "override-gfx1030",
+             {"*/convolution/*": STATUS, "override-gfx1030/convolution/*": "pass", "cpu/*": "pass"},
+             wanted="all"),
+        rule("no override if the bypass works", "bypass",
+             {"*/convolution/*": STATUS, "override-gfx1030/convolution/*": "pass",
+              "bypass/convolution/*": "pass"}, wanted="all"),
+        rule("the user's databases if nothing else works", "as-found",
+             {"*/convolution/*": STATUS, "as-found/convolution/*": "pass"}, wanted="all"),
+        # Stable.
+        rule("reproducible before unstable", "bypass", {**DEAD, "vendor-off/convolution/*": UNSTABLE}),
+        rule("reproducible before fast", "bypass", {**DEAD, "vendor-off/convolution/*": UNSTABLE},
+             seconds=FAST_OFF),
+        rule("no unstable change of a working machine", "default", {"vendor-off/convolution/*": UNSTABLE},
+             seconds=FAST_OFF),
+        rule("all are unstable", "vendor-off",
+             {**DEAD, "*off/convolution/*": UNSTABLE, "bypass*/convolution/*": UNSTABLE}),
+        rule("an unstable GPU before the CPU", "vendor-off",
+             {**DEAD, **NO_BYPASS, "vendor-off/convolution/*": UNSTABLE}),
+        rule("an unstable default is left alone", "default", {"default/convolution/*": UNSTABLE}),
+        rule("flaky is a failure", "bypass", {**DEAD, "vendor-off/convolution/*": "flaky"}),
+        # Little changed.
+        rule("the smaller change of two as fast", "vendor-off", DEAD),
+        rule("the larger change if only that works", "bypass", {**DEAD, "vendor-off/convolution/*": "wrong"}),
+        rule("two changes of one size as fast", "no-igemm", {"default/convolution/*": STATUS},
+             wanted="no-igemm,no-winograd"),
+        rule("the faster of two changes of one size", "no-winograd", {"default/convolution/*": STATUS},
+             wanted="no-igemm,no-winograd", seconds={"no-winograd": (0.7, 0.7, 0.7)}),
+        rule("a little faster is no reason for a larger change", "no-igemm",
+             {"default/convolution/*": STATUS}, wanted="no-igemm,no-winograd,vendor-off",
+             seconds={"vendor-off": (0.7, 0.7, 0.7)}),
+        rule("a memory format is more than a flag", "benchmark", {"default/convolution/*": STATUS},
+             backend="cudnn", wanted="channels-last,benchmark"),
+        rule("the own environment was a little faster", "default", wanted="as-found",
+             seconds={"as-found": (0.7, 0.7, 0.7)}),
+        # Fast.
+        rule("bypass is faster", "bypass", DEAD, seconds=SLOW_OFF),
+        rule("vendor-off is faster", "vendor-off", DEAD, seconds=SLOW_BYPASS),
+        rule("three times faster than a working default", "vendor-off",
+             seconds={"vendor-off": (0.29, 0.3, 0.31)}),
+        rule("a simulated machine has no speed", "default", seconds=FAST_OFF, simulated="somewhere"),
+        rule("noisy times change no working machine", "default", seconds=NOISY),
+        rule("noisy times are no reason for a larger change", "vendor-off", DEAD,
+             seconds={"vendor-off": (1.6, 2.0, 2.3), "bypass": (0.8, 1.0, 1.2)}),
+        rule("times apart from each other are", "bypass", DEAD,
+             seconds={"vendor-off": (1.9, 2.0, 2.3), "bypass": (0.8, 1.0, 1.2)}),
+        rule("the CPU is last, however fast", "vendor-off", DEAD, seconds={"cpu": (0.001, 0.001, 0.001)}),
+        rule("no setting was timed", "vendor-off", {**DEAD, **UNTIMED}),
+        rule("times with nonsense", "vendor-off",
+             {**DEAD, "*/throughput/*": {"state": "pass", "timings": {"fwd_bwd": "fast"}}}),
+        rule("times of no length", "vendor-off",
+             {**DEAD, "*/throughput/*": {"state": "pass", "timings": {"fwd_bwd": 0, "fwd_bwd_p10": -1.0}}}),
+        rule("a measurement that crashes is a failure", "bypass",
+             {**DEAD, "vendor-off/throughput/*": "crash"}),
+        rule("all were timed", "bypass", DEAD, seconds={"bypass": (0.1, 0.1, 0.1)}),
+        *(rule(f"{name} was not timed", "vendor-off", {**DEAD, f"{name}/throughput/*": "blocked"},
+               seconds={"bypass": (0.1, 0.1, 0.1)}) for name in CHANGES),
+        rule("a slow setting that was timed", "naive-only", NAIVE),
+        rule("a slow setting without a time", "vendor-off", {**NAIVE, **UNTIMED}),
+        rule("a slow setting of a simulated machine", "vendor-off", NAIVE, simulated="somewhere"),
+        rule("a slow setting of a partial run", "vendor-off", NAIVE, partial=True),
+        rule("the bypass before a slow setting", "bypass",
+             {**NAIVE, **UNTIMED, "vendor-off/convolution/*": "wrong"}),
+        rule("a slow setting before the CPU", "naive-only", {**NAIVE, **UNTIMED, **NO_OFF}),
+        rule("a slow setting that is slow", "vendor-off", NAIVE, seconds={"naive-only": (30.0, 30.0, 30.0)}),
+    ],
+)  # fmt: skip
+def test_the_setting_that_is_recommended(setting, changes, fields):
+    results = run(changes, **fields)
+    found = recommend(results)
+    verdicts = {None: "none", **{each.name: each.verdict for each in results.settings}}
+    assert (found.configuration.setting, found.verdict) == (setting, verdicts[setting])
+
+
+@every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"])
+def test_one_outcome_that_did_not_pass_is_enough(state):
+    assert chosen(run({f"default/convolution/{FP32}/bwd-weights": state})) != "default"
+
+
+NO_HALF = {"*/convolution/*fp16*": "wrong"}
+
+
+@every_row(
+    ("answer", "setting", "changes", "fields"),
+    [
+        ("float32/inference", "default", BACKWARD, {}),
+        ("float16/training", "no-winograd", {**NO_HALF, "no-winograd/convolution/*": "pass"}, {}),
+        # A training step alone proves nothing about float16.
+        ("float16/training", None, {"*/convolution/*fp16*": "n/a"}, {}),
+        ("float16/training", "bypass", {"[!b]*/training-step/*": "wrong"}, {}),
+        ("float16/inference", "default", {"default/training-step/*": "wrong"}, {}),
+        # A program in float16 computes in float32, too.
+        ("float16/training", "vendor-off", MATRIX, {}),
+        ("float32/inference", "default", {"default/problem-matrix/*/bwd-*": "wrong"}, {}),
+        ("float32/training", "vendor-off", {"default/problem-matrix/*/bwd-*": "wrong"}, {}),
+        # Native settings of a simulated machine are equally fast.
+        ("float16/training", "no-winograd", {**NO_HALF, "gemm-only/*": "pass", "no-winograd/*": "pass"},
+         {"seconds": {"gemm-only": (0.1, 0.1, 0.1)}, "simulated": "somewhere"}),
+    ],
+)  # fmt: skip
+def test_the_setting_for_a_dtype_and_purpose(answer, setting, changes, fields):
+    per = recommend(run(changes, **fields)).per
+    assert per.get(answer, {"setting": None})["setting"] == setting
+
+
+def with_outcome(check, state, problem=FP32, dtype="float32"):
+    """All works on a CPU, and ``check`` ran under default in addition."""
+    results = run(backend="onednn")
+    like = next(each for each in results.outcomes if (each.check, each.setting) == ("convolution", "default"))
+    more = dataclasses.replace(
+        like, id=f"cpu/default/{check}/{problem}", check=check, state=state, problem=problem, direction=None,
+        dtype=dtype,
+    )  # fmt: skip
+    return dataclasses.replace(results, outcomes=(*results.outcomes, more))
+
+
+@every_row(
+    ("check", "state", "dtype", "working"),
+    [
+        ("gradient-flow", "pass", "float32", {"float32/training", "float16/training"}),
+        # One setting for all dtypes is preferred.
+        ("gradient-flow", "wrong", "float32", set()),
+        ("gradient-flow", "error", "float32", set()),
+        ("gradient-flow", "wrong", "float16", {"float32/training"}),
+        ("memory", "error", "float32", set()),
+        ("memory", "crash", "float32", set()),
+        # A prediction that does not hold speaks against nothing.
+        ("memory", "wrong", "float32", {"float32/training", "float16/training"}),
+    ],
+)
+def test_gradients_and_memory_count_for_training_in_their_dtype(check, state, dtype, working):
+    results = judge(with_outcome(check, state, FP16 if dtype == "float16" else FP32, dtype))
+    per = results.recommendation.per
+    assert {key for key in per if per[key]["setting"] == "default"} == {
+        "float32/inference", "float16/inference", *working,
+    }  # fmt: skip
+    severity = "info" if (check, state) == ("memory", "wrong") else "error"
+    expected = [] if state == "pass" else [(check, severity)]
+    if (dtype == "float32" and check == "gradient-flow") or severity == "info":
+        assert [(each.id, each.severity) for each in results.findings] == expected
+    # No setting is taken in which the failing check did not run.
+    asked = {each.setting for each in results.outcomes if each.check == check}
+    taken = results.recommendation.configuration.setting
+    assert taken in asked or results.recommendation.verdict != "native-with-settings"
 
 
 def with_memory(results, state="pass", dtype="float32", above=0, workspace=0, **peaks):
@@ -36,38 +236,6 @@ def with_memory(results, state="pass", dtype="float32", above=0, workspace=0, **
         for name, peak in peaks.items()
     )  # fmt: skip
     return dataclasses.replace(results, outcomes=(*results.outcomes, *asked))
-
-
-class TestStable:
-    def test_bits_that_differ_decide_between_changes(self):
-        # A change whose bits differ does not outrank one whose bits do not.
-        assert chosen(run({**DEAD, "vendor-off/convolution/*": UNSTABLE})) == "bypass"
-        assert chosen(run({**DEAD, "vendor-off/convolution/*": UNSTABLE}, seconds=FAST_OFF)) == "bypass"
-
-        # A faster one whose bits differ changes no working machine.
-        results = run({"vendor-off/convolution/*": UNSTABLE}, seconds=FAST_OFF)
-        assert chosen(results) == "default"
-        assert chosen(run(seconds=FAST_OFF)) == "vendor-off"
-
-        # Where all differ speed decides.
-        results = run({**DEAD, "*off/convolution/*": UNSTABLE, "bypass*/convolution/*": UNSTABLE})
-        assert chosen(results) == "vendor-off"
-
-        # The CPU does not come before a device whose bits differ.
-        only = {f"{name}/convolution/*": "wrong" for name in ("bypass", "bypass+vendor-off")}
-        assert chosen(run({**DEAD, **only, "vendor-off/convolution/*": UNSTABLE})) == "vendor-off"
-
-    def test_a_working_machine_is_left_as_it_is_and_it_is_told(self):
-        results = run({"default/convolution/*": UNSTABLE})
-        assert chosen(results) == "default"
-        assert (
-            "not reproducible: repeated convolutions differed, within the limits"
-            in recommend(results).confidence
-        )
-        assert "two runs" not in recommend(run()).confidence
-
-        # Flaky is a failure.
-        assert chosen(run({**DEAD, "vendor-off/convolution/*": "flaky"})) == "bypass"
 
 
 class TestMemory:
@@ -184,79 +352,3 @@ class TestLevel:
         apart = recommend(measured(FEW, {"vendor-off": 2.0}, yardsticks=False))
         assert "0.50x of PyTorch's own kernels" in apart.cost
         assert "level" not in apart.cost
-
-
-class TestChange:
-    """The smaller change wins, unless all were timed and a larger one is much faster."""
-
-    def test_of_two_that_are_alike_the_smaller_change(self):
-        assert chosen(run(DEAD)) == "vendor-off"
-        only = {"vendor-off/convolution/*": "wrong"}
-        assert chosen(run({**DEAD, **only})) == "bypass"
-
-    def test_of_changes_of_the_same_size_the_faster_one(self):
-        dead = {"default/convolution/*": STATUS}
-        two = "no-igemm,no-winograd"
-        assert chosen(run(dead, wanted=two)) == "no-igemm"
-        faster = {"no-winograd": (0.7, 0.7, 0.7)}
-        assert chosen(run(dead, wanted=two, seconds=faster)) == "no-winograd"
-        # But not than a smaller one.
-        larger = {"vendor-off": (0.7, 0.7, 0.7)}
-        assert chosen(run(dead, wanted=f"{two},vendor-off", seconds=larger)) == "no-igemm"
-        # Another memory format is more than a variable.
-        format_or_flag = run(
-            {"default/convolution/*": STATUS}, backend="cudnn", wanted="channels-last,benchmark"
-        )
-        assert chosen(format_or_flag) == "benchmark"
-        # Nor because the user's own environment happened to be faster.
-        assert chosen(run(wanted="as-found", seconds={"as-found": (0.7, 0.7, 0.7)})) == "default"
-
-    def test_one_correct_setting_without_a_time_leaves_the_order_to_the_change(self):
-        assert chosen(run(DEAD, seconds={"bypass": (0.1, 0.1, 0.1)})) == "bypass"
-        for name in ("vendor-off", "bypass", "bypass+vendor-off"):
-            untimed = {**DEAD, f"{name}/throughput/*": "blocked"}
-            assert chosen(run(untimed, seconds={"bypass": (0.1, 0.1, 0.1)})) == "vendor-off"
-
-    @settings(max_examples=examples(20))
-    @given(st.dictionaries(st.sampled_from(CHANGES), st.sampled_from((None, 0.01, 1.0, 30.0))))
-    def test_times_of_a_partial_or_simulated_run_decide_nothing(self, times):
-        """Whatever was timed, and whoever computed in that time."""
-        changes = {f"{name}/throughput/*": "blocked" for name, each in times.items() if each is None}
-        seconds = {name: (each,) * 3 for name, each in times.items() if each}
-        for stopped in ({"partial": True}, {"simulated": "somewhere"}):
-            results = run({**DEAD, **changes}, wanted=",".join(CHANGES), seconds=seconds, **stopped)
-            assert chosen(results) == "vendor-off"
-            assert [each["setting"] for each in recommend(results).alternatives][:2] == list(CHANGES[1:])
-
-    def test_a_slow_setting_comes_last_where_its_speed_was_not_measured(self):
-        broken = {**natively(STATUS), "naive-only/convolution/*": "pass"}
-        untimed = {"*/throughput/*": "blocked"}
-        assert chosen(run(broken)) == "naive-only"
-        assert chosen(run({**broken, **untimed})) == "vendor-off"
-        assert chosen(run(broken, simulated="somewhere")) == "vendor-off"
-        assert chosen(run(broken, partial=True)) == "vendor-off"
-        assert chosen(run({**broken, **untimed, "vendor-off/convolution/*": "wrong"})) == "bypass"
-        # The CPU is no way for a GPU that computes.
-        off = {f"{name}/convolution/*": "wrong" for name in CHANGES}
-        assert chosen(run({**broken, **untimed, **off})) == "naive-only"
-        # What was measured counts, not what the table says.
-        assert chosen(run(broken, seconds={"naive-only": (30.0, 30.0, 30.0)})) == "vendor-off"
-
-
-class TestOverride:
-    def test_it_is_recommended_only_where_nothing_else_holds_on_the_gpu(self):
-        broken = {"*/convolution/*": STATUS, "override-gfx1030/convolution/*": "pass"}
-        assert chosen(run({**broken, "cpu/*": "pass"}, wanted="all")) == "override-gfx1030"
-        assert chosen(run({**broken, "bypass/convolution/*": "pass"}, wanted="all")) == "bypass"
-
-
-class TestThatAppliesToAll:
-    def test_a_setting_that_does_not_apply_to_a_problem_is_no_configuration(self):
-        only_no_winograd = {"*/convolution/*": STATUS, "no-winograd/convolution/*": "pass"}
-        lacking = {"state": "n/a", "evidence": ("this library has no such function",)}
-        last = f"no-winograd/convolution/{FP32}/bwd-data"
-        assert chosen(run(only_no_winograd)) == "no-winograd"
-        results = run({**only_no_winograd, last: lacking})
-        assert chosen(results) is None
-        told = next(row for row in recommend(results).alternatives if row["setting"] == "no-winograd")
-        assert told["reason"].startswith("does not apply to cuda:0/no-winograd/convolution/")
