@@ -11,9 +11,6 @@ from rocmprobe import kernels
 from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.kernels import KernelsUnavailable
 
-#: Number of bytes to copy in the measurement, and its limit as a fraction of the GPU's memory. The source and
-#: the target each have this size.
-_COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 #: Torch's device types on which the kernels run.
 DEVICE_TYPES = {"cuda"}
 _lock = lock_across_forks()
@@ -87,19 +84,6 @@ def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
         return kernels.verdict(device.index or 0, dtype)
     finally:
         forget()
-
-
-def rates(device: torch.device) -> kernels.Rates:
-    """Measure the arithmetic and memory throughput of rocmprobe's own kernels on ``device``.
-
-    Raises:
-        KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
-    """
-    memory = torch.cuda.get_device_properties(device).total_memory
-    size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
-    with torch.cuda.device(device):
-        image, feature = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
-        return kernels.measure(device.index or 0, image.data_ptr(), feature.data_ptr(), size, stream(device))
 
 
 def _found_out(device: torch.device, dtype: str) -> _Kernels:

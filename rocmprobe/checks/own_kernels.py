@@ -1,4 +1,4 @@
-"""Check of rocmprobe's own kernels and of their throughput.
+"""Check of rocmprobe's own kernels.
 
 The bypass uses the kernels only if their self-test passed on the machine.
 """
@@ -9,21 +9,9 @@ from rocmprobe.checks.check import KERNELS, Check, FailureText
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Sizes ``(rows, inner, columns)`` of products. The first and the last product are squares. The others are
-#: for the 3x3 layers of ResNet-50 with im2col and one image of 224x224 pixels (He et al., 2015, table 1).
-_PRODUCTS = (
-    (512, 512, 512), (64, 576, 3136), (128, 1152, 784), (256, 2304, 196), (512, 4608, 49), (4096, 4096, 4096),
-)  # fmt: skip
-#: A product is skipped if it would take more seconds than this at the lowest throughput so far.
-_LONGEST_PRODUCT = 0.5
-_REPEATS = 5
-
 
 def kernel(context: CheckContext) -> CheckResult:
-    """Run the self-test of rocmprobe's own kernels, and store the verdict for the bypass.
-
-    If the self-test passes, measure throughput.
-    """
+    """Run the self-test of rocmprobe's own kernels, and store the verdict for the bypass."""
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, but this test runs on a CPU")
     import torch
@@ -46,39 +34,7 @@ def kernel(context: CheckContext) -> CheckResult:
     answer.numerics["exact"] = not trial.wrong
     if trial.wrong:
         answer.state, answer.message = "wrong", "; ".join(trial.wrong)
-        return answer
-    with context.measured():
-        if context.dtype_name == "float32":
-            rates, _ = context.steady_call(lambda: kernel_modules.rates(device))
-            answer.timings["launch"] = rates.launch
-            answer.numerics["multiply_add_flops"] = rates.flops
-            answer.numerics["copied_bytes"] = rates.bytes
-        products, _ = context.steady_call(lambda: _products(context))
-        answer.numerics["product_flops"] = products
     return answer
-
-
-def _products(context: CheckContext) -> dict[str, float]:
-    rates: dict[str, float] = {}
-    for rows, inner, columns in _PRODUCTS:
-        work = 2.0 * rows * inner * columns
-        if not rates or work / min(rates.values()) < _LONGEST_PRODUCT:
-            rates[f"{rows}x{inner}x{columns}"] = work / _product_seconds(context, rows, inner, columns)
-    return rates
-
-
-def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int) -> float:
-    import torch
-
-    from rocmprobe.bypass.choice.timing import seconds
-
-    left, right, product = (
-        torch.ones(shape, dtype=context.dtype, device=context.device)
-        for shape in ((rows, inner), (inner, columns), (rows, columns))
-    )
-    device = torch.device(context.device)
-    taken = [seconds(device, lambda: torch.mm(left, right, out=product)) for _ in range(_REPEATS)]
-    return max(1e-9, min(taken))
 
 
 CHECKS = (

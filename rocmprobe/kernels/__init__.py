@@ -23,15 +23,14 @@ from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.gate import KernelVerdict
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.module import KernelDevice, Module
-from rocmprobe.kernels.rates import Rates, measure_rates
 from rocmprobe.kernels.self_test import SelfTest
 from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_hash
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import loaded
 
 __all__ = [
-    "DTYPES", "NAMES", "KernelsUnavailable", "Module", "Option", "Rates", "SelfTest",
-    "available", "convolution", "measure", "options", "verdict",
+    "DTYPES", "NAMES", "KernelsUnavailable", "Module", "Option", "SelfTest",
+    "available", "convolution", "options", "verdict",
 ]  # fmt: skip
 
 #: Names of the kernel families. The bypass has an algorithm of the same name for each family.
@@ -113,28 +112,6 @@ def verdict(index: int, dtype: str) -> SelfTest:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
     """
     return self_test.run_and_record(_device(index), dtype, cache_folder(os.environ))
-
-
-def measure(index: int, image: int, feature: int, size: int, stream: int) -> Rates:
-    """Measure the throughput of a device.
-
-    ``image`` and ``feature`` are the addresses of two buffers of ``size`` bytes, at least 1 MiB. ``feature``
-    is overwritten.
-
-    Raises:
-        KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
-    """
-    module = Module(_device(index), "float32")
-    addresses = {"image": image, "feature": feature, "weight": 0, "bias": 0, "workspace": 0}
-
-    def timed(launches: list[Launch]) -> float:
-        with module.device.modules.event() as begin, module.device.modules.event() as end:
-            begin.record(stream)
-            module.launch(launches, addresses, stream)
-            end.record(stream)
-            return end.seconds_since(begin)
-
-    return measure_rates(timed, size)
 
 
 @cache

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rocmprobe.kernels import probe, rates
+from rocmprobe.kernels import probe
 from rocmprobe.kernels.families import gemm, grouped, reduction
 from rocmprobe.kernels.families.family import Family
 from rocmprobe.kernels.launches import declaration
 
 #: Python modules with ``STRUCTURES`` (arguments of kernels) and ``SOURCES`` (names of files in ``source/``).
-PARTS: tuple[ModuleType, ...] = (probe, rates, reduction, grouped, gemm)
+PARTS: tuple[ModuleType, ...] = (probe, reduction, grouped, gemm)
 #: Families, keyed by the name of their algorithm in the bypass.
 FAMILIES: dict[str, Family] = {"kernel-grouped": grouped, "kernel-gemm": gemm}
 DTYPES = ("float32", "float16", "bfloat16")

@@ -17,17 +17,12 @@ SIGNATURES = {
     "hipModuleUnload": (POINTER,),
     "hipModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p),
     "hipModuleLaunchKernel": (POINTER, *(_UNSIGNED,) * 7, POINTER, POINTER, POINTER),
-    "hipEventCreateWithFlags": (POINTER, _UNSIGNED),
-    "hipEventRecord": (POINTER, POINTER),
-    "hipEventSynchronize": (POINTER,),
-    "hipEventElapsedTime": (POINTER, POINTER, POINTER),
-    "hipEventDestroy": (POINTER,),
     "hipStreamSynchronize": (POINTER,),
 }
 
 
 class Modules:
-    """Modules, launches and events on the current device.
+    """Modules and launches on the current device.
 
     Handles are integers. Stream 0 is the default stream. Methods raise CallFailed and NotAvailable.
     """
@@ -73,39 +68,3 @@ class Modules:
     def wait(self, stream: int = 0) -> None:
         """Wait for the work queued on the stream. Raise CallFailed if the work failed."""
         self.library.call("hipStreamSynchronize", stream or None)
-
-    def event(self) -> Event:
-        return Event(self)
-
-
-class Event:
-    """A point on a stream, with the time at which the device reaches this point.
-
-    As a context manager, it destroys the event at the end of the block.
-    """
-
-    def __init__(self, modules: Modules) -> None:
-        self._library = modules.library
-        self._handle = ctypes.c_void_p()
-        self._library.call("hipEventCreateWithFlags", ctypes.byref(self._handle), 0)
-
-    def __enter__(self) -> Event:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.destroy()
-
-    def record(self, stream: int = 0) -> None:
-        self._library.call("hipEventRecord", self._handle, stream or None)
-
-    def seconds_since(self, start: Event) -> float:
-        """Wait until the device reaches this event, and return the seconds since ``start``."""
-        milliseconds = ctypes.c_float()
-        self._library.call("hipEventSynchronize", self._handle)
-        self._library.call("hipEventElapsedTime", ctypes.byref(milliseconds), start._handle, self._handle)
-        return milliseconds.value / 1000
-
-    def destroy(self) -> None:
-        if self._handle:
-            handle, self._handle = self._handle, ctypes.c_void_p()
-            self._library.call("hipEventDestroy", handle)

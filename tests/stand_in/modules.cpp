@@ -12,7 +12,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <time.h>
 
 #include <map>
 #include <string>
@@ -306,20 +305,6 @@ API hipModuleLaunchKernel(
 }
 
 API hipStreamSynchronize(void *) { MAY_FAIL_HERE; return 0; }
-
-/* Events: when they were recorded, since every launch is done when it returns. */
-
-API hipEventCreateWithFlags(void **event, unsigned) { MAY_FAIL_HERE; *event = new timespec(); return 0; }
-API hipEventDestroy(void *event) { MAY_FAIL_HERE; delete (timespec *)event; return 0; }
-API hipEventSynchronize(void *) { MAY_FAIL_HERE; return 0; }
-API hipEventRecord(void *event, void *) { MAY_FAIL_HERE; clock_gettime(CLOCK_MONOTONIC, (timespec *)event); return 0; }
-
-API hipEventElapsedTime(float *milliseconds, void *start, void *end) {
-    MAY_FAIL_HERE;
-    const timespec *from = (const timespec *)start, *to = (const timespec *)end;
-    *milliseconds = (float)((to->tv_sec - from->tv_sec) * 1e3 + (to->tv_nsec - from->tv_nsec) / 1e6);
-    return 0;
-}
 
 /* KFD's topology */
 

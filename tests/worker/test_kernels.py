@@ -21,7 +21,7 @@ from rocmprobe.checks import CHECKS  # noqa: E402
 from rocmprobe.checks.tools.compiler import Compiler  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext, CheckResult  # noqa: E402
 from rocmprobe.checks.tools.failures import NotApplicable  # noqa: E402
-from rocmprobe.kernels import KernelsUnavailable, Rates, SelfTest  # noqa: E402
+from rocmprobe.kernels import KernelsUnavailable, SelfTest  # noqa: E402
 
 INDUCTOR = "cpu/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
@@ -116,17 +116,11 @@ class AsAGpu:
 def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     trial = SelfTest(1.5, 200, wrong, "gather_gemm_64x64x8: 126 VGPRs, 79 SGPRs, 8192 bytes of LDS")
     monkeypatch.setattr(kernel_modules, "tried", lambda device, dtype: trial)
-    monkeypatch.setattr(kernel_modules, "rates", lambda device: Rates(1e-5, 5e12, 3e11))
     asks = asked("float32")
     answer = CHECKS["kernel"].function(replace(asks, backend=AsAGpu(asks.backend)))
     assert answer.timings["compile"] == 1.5
     assert answer.evidence == [trial.log]
-    if wrong:
-        assert (answer.state, answer.message) == ("wrong", wrong[0])
-        return
-    assert (answer.state, answer.timings["launch"]) == ("pass", 1e-5)
-    assert (answer.numerics["multiply_add_flops"], answer.numerics["copied_bytes"]) == (5e12, 3e11)
-    assert {"512x512x512", "64x576x3136"} <= set(answer.numerics["product_flops"])
+    assert (answer.state, answer.message) == (("wrong", wrong[0]) if wrong else ("pass", ""))
 
 
 def test_kernels_that_cannot_be_used_are_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:

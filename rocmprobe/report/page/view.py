@@ -23,7 +23,7 @@ from rocmprobe.report.page.layout import Fit
 from rocmprobe.report.page.memory import Memory, memory
 from rocmprobe.report.page.shapes_table import Program, program
 from rocmprobe.report.page.telemetry_section import Telemetry, telemetry
-from rocmprobe.report.page.throughput import OwnKernels, Throughput, own_kernels, throughput
+from rocmprobe.report.page.throughput import Throughput, throughput
 from rocmprobe.report.page.validation import Validation, validation
 from rocmprobe.report.tables import Table
 from rocmprobe.text.plain_text import one_line
@@ -53,7 +53,6 @@ class Page:
     throughput: Optional[Throughput]
     start_up: Optional[StartUps]
     changing_sizes: Optional[Sizes]
-    own_kernels: Optional[OwnKernels]
     validation: Optional[Validation]
     memory: Optional[Memory]
     telemetry: Optional[Telemetry]
@@ -93,7 +92,6 @@ def build(summary: Summary, fit: Fit) -> Page:
         throughput=throughput(measured),
         start_up=start_up(measured),
         changing_sizes=changing_sizes(measured),
-        own_kernels=own_kernels(measured),
         validation=validation(measured),
         memory=memory(measured),
         telemetry=telemetry(measured),
