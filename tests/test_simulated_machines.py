@@ -262,6 +262,7 @@ def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: Made) 
     assert runs("healthy-gfx1100").of("tuned").state == "pass"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("machine", "verdict", "env", "install", "layers"),
     [
@@ -275,14 +276,13 @@ def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: Made) 
                 "LSTM: PyTorch's own kernels, correct",
             ),
         ),
-        pytest.param(
+        (
             "miopen-3.5.1-gfx1010", "native-with-settings", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
             'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
             (
                 "convolution: MIOpen with MIOPEN_DEBUG_CONV_WINOGRAD=0, correct",
                 "batch norm: PyTorch's own kernels, correct",
             ),
-            marks=tier("miopen-3.5.1-gfx1010"),
         ),
     ],
 )  # fmt: skip

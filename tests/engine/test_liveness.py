@@ -131,7 +131,11 @@ ONE = ("--only", "*/default/convolution/*", "--settings", "default,", "--problem
 
 @pytest.mark.parametrize(
     ("machine", "activity"),
-    [("kernel-never-ends", "gpu-busy"), ("blocked-in-driver", "idle"), ("spin-wait", "busy")],
+    [
+        ("kernel-never-ends", "gpu-busy"),
+        pytest.param("blocked-in-driver", "idle", marks=pytest.mark.thorough),
+        pytest.param("spin-wait", "busy", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_machine_that_hangs(tmp_path: Path, machine: str, activity: str) -> None:
     done = run(tmp_path / "out", "--simulate", named_machine(machine), *ONE)

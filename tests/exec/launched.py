@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import sample
-from runs import rocmprobe
+from runs import cli, rocmprobe
 
 from rocmprobe.model.results import Configuration, Results, Setting
 from rocmprobe.model.results_file import write_results
@@ -51,6 +51,13 @@ def profile(folder: Path, results: Results) -> Path:
 def executed(folder: Path, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
     """``rocmprobe exec`` in ``folder``, where there are no results."""
     return rocmprobe("exec", *arguments, cwd=folder, env=environ)
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    """The one line of ``rocmprobe exec`` that starts no program in ``folder``."""
+    done = cli("exec", *arguments, cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    return done.stderr
 
 
 def told(path: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from launched import program, told
-from runs import environment, rocmprobe, wait_until
+from runs import cli, environment, rocmprobe, wait_until
 
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import read_shapes
@@ -224,7 +224,7 @@ def test_a_program_that_convolves_nothing_gives_an_empty_list(tmp_path: Path) ->
 
 @pytest.mark.parametrize("output", ["no/such/folder/shapes.json", ".", "/dev/null", "/proc/shapes.json"])
 def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path, output: str) -> None:
-    done = rocmprobe("shapes", "-o", output, "--", "touch", "ran", cwd=tmp_path)
+    done = cli("shapes", "-o", output, "--", "touch", "ran", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"rocmprobe: {output}: ")
     assert len(done.stderr.splitlines()) == 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 
 import on_cpu
 import pytest
+from exact_problems import LAYOUTS, Problem
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -17,17 +17,8 @@ from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.families.family import Family
 from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_text
 
-torch = pytest.importorskip("torch")
-
-_GUARD = 256
 _CAP, _UNITS = 1 << 24, 36
 DIRECTIONS = (FWD, BWD_DATA, BWD_WEIGHTS)
-_CONVOLUTIONS = {
-    1: torch.nn.functional.conv1d,
-    2: torch.nn.functional.conv2d,
-    3: torch.nn.functional.conv3d,
-}
-VARIANTS = {(direction, tile.kernel): tile for direction in (FWD, BWD_DATA) for tile in gather_gemm.TILES}
 
 
 def built(dtype: str, *options: str) -> ctypes.CDLL:
@@ -35,79 +26,14 @@ def built(dtype: str, *options: str) -> ctypes.CDLL:
     return on_cpu.built(source_text(dtype, (gemm,)), *options)
 
 
-class Guarded:
-    """A tensor inside of a buffer, and whether what is around it stays as it was."""
-
-    def __init__(self, values: torch.Tensor, dtype: torch.dtype, *, last: bool = False) -> None:
-        order = (0, *range(2, values.dim()), 1) if last else tuple(range(values.dim()))
-        shape = [values.shape[each] for each in order]
-        size = values.numel() * torch.empty(0, dtype=dtype).element_size()
-        self.bytes = torch.full((2 * _GUARD + size,), 0x5A, dtype=torch.uint8)
-        inner = self.bytes[_GUARD:-_GUARD].view(dtype).view(shape)
-        self.tensor = inner.permute([order.index(each) for each in range(values.dim())])
-        self.tensor.copy_(values)
-
-    @property
-    def intact(self) -> bool:
-        return bool((self.bytes[:_GUARD] == 0x5A).all() and (self.bytes[-_GUARD:] == 0x5A).all())
-
-
-def result(
-    library: ctypes.CDLL,
-    direction: str,
-    plain: Geometry,
-    dtype: str,
-    variant: str,
-    workspace: int,
-    *,
-    seed: int = 0,
-    bias: bool = True,
-    with_kernel: str = "",
-    last: Sequence[bool] = (False, False, False),
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the kernels compute, and what is right."""
-    kind = getattr(torch, dtype)
-    generator = torch.Generator().manual_seed(seed)
-    shapes = {
-        "image": (plain.batch, plain.channels, *plain.image),
-        "weight": (plain.filters, plain.channels // plain.groups, *plain.kernel),
-        "feature": (plain.batch, plain.filters, *plain.feature),
-    }
-    values = {
-        name: torch.randint(-2, 3, shape, generator=generator, dtype=torch.float64)
-        for name, shape in shapes.items()
-    }
-    operands = {name: Guarded(values[name], kind, last=each) for name, each in zip(shapes, last)}
-    target = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}[direction]
-    offsets = torch.randint(-2, 3, (shapes[target][1],), generator=generator, dtype=torch.float64)
-    bias = bias and direction != BWD_WEIGHTS
-    operands["bias"] = Guarded(offsets, kind)
-    operands[target].tensor.fill_(99)
-    launches = gemm.prepare(
-        direction,
-        plain,
-        dtype,
-        variant,
-        **{name: Strides.of(operands[name].tensor.stride()) for name in shapes},
-        has_bias=bias,
-        cap=_CAP,
-    )
+def computes(
+    library: ctypes.CDLL, problem: Problem, variant: str, workspace: int, seed: int = 1, with_kernel: str = ""
+) -> bool:
+    """Return True if the variant computes the problem to the bit and writes nothing else."""
+    launches = problem.prepared(gemm, variant, _CAP)
     assert launches is not None
     assert not with_kernel or with_kernel in {each.kernel for each in launches}
-    operands["workspace"] = Guarded(torch.full((workspace // 4,), float("nan")), torch.float32)
-    addresses = {name: each.tensor.data_ptr() for name, each in operands.items()}
-    on_cpu.run(library, list(launches), addresses, seed + 1)
-    assert all(each.intact for each in operands.values())
-    convolution = _CONVOLUTIONS[len(plain.kernel)]
-    image, weight = values["image"].requires_grad_(), values["weight"].requires_grad_()
-    outcome = convolution(image, weight, None, plain.stride, plain.padding, plain.dilation, plain.groups)
-    if direction == FWD:
-        right = outcome.detach()
-    else:
-        (right,) = torch.autograd.grad(outcome, image if direction == BWD_DATA else weight, values["feature"])
-    if bias:
-        right = right + offsets.view(1, -1, *(1 for _ in plain.kernel))
-    return operands[target].tensor, right.to(torch.float32).to(kind)
+    return problem.run(library, launches, workspace, seed)
 
 
 @st.composite
@@ -153,22 +79,14 @@ def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
 
 
 def check(
-    dtype: str,
-    direction: str,
-    plain: Geometry,
-    seed: int,
-    data: st.DataObject,
-    *options: str,
-    tile: str = "",
+    dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject, *options: str, tile: str = ""
 ) -> None:
-    tried = [way for way in ways(direction, plain) if way[0].startswith(tile)]
-    variant, workspace = data.draw(st.sampled_from(tried))
-    last = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
-    library = built(dtype, *options)
-    got, right = result(
-        library, direction, plain, dtype, variant, workspace, seed=seed, last=last, bias=seed % 2 == 0
+    variant, workspace = data.draw(
+        st.sampled_from([way for way in ways(direction, plain) if way[0].startswith(tile)])
     )
-    assert torch.equal(got, right)
+    layouts = data.draw(st.tuples(*[st.sampled_from(LAYOUTS)] * 3))
+    problem = Problem(direction, plain, dtype, layouts, seed % 2 == 0, seed)
+    assert computes(built(dtype, *options), problem, variant, workspace, seed + 1)
 
 
 #: The kernels of each dtype are compiled for seconds.
@@ -224,9 +142,9 @@ LONG = geometry((2, 3, 150), (70, 3, 40), stride=(1,), padding=(7,), dilation=(2
 def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
     tried = ways(direction, plain)
     assert any("wide" not in name for name, _ in tried) == (plain is LARGE)
+    problem = Problem(direction, plain, "float32", ("first",) * 3, True, 0)
     for variant, workspace in tried:
-        got, right = result(built("float32"), direction, plain, "float32", variant, workspace)
-        assert torch.equal(got, right), variant
+        assert computes(built("float32"), problem, variant, workspace), variant
 
 
 @pytest.mark.parametrize("direction", [FWD, BWD_DATA])
@@ -235,10 +153,9 @@ def test_a_wide_tile_reads_nothing_for_the_padding_of_its_table(direction: str) 
     plain = geometry(
         (1, 1, 600, 1, 1), (4, 1, 3, 1, 1), stride=(1, 1, 1), padding=(1, 0, 0), dilation=(1, 1, 1)
     )
+    problem = Problem(direction, plain, "float32", ("first",) * 3, True, 0)
     for variant, workspace in ways(direction, plain):
-        if "wide" in variant:
-            got, right = result(built("float32"), direction, plain, "float32", variant, workspace)
-            assert torch.equal(got, right), variant
+        assert "wide" not in variant or computes(built("float32"), problem, variant, workspace), variant
 
 
 @pytest.mark.thorough
@@ -246,15 +163,13 @@ def test_a_wide_tile_reads_nothing_for_the_padding_of_its_table(direction: str) 
 @pytest.mark.parametrize("direction", [FWD, BWD_DATA])
 def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtype: str) -> None:
     plain = geometry((2, 40, 9, 8), (72, 20, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1), groups=2)
+    problem = Problem(direction, plain, dtype, ("last",) * 3, True, 0)
     for tile in gather_gemm.TILES[:3]:
         for splits in (1, 2):
             variant = f"{tile.name}/{splits}"
             workspace = dict(ways(direction, plain))[variant]
-            got, right = result(
-                built(dtype), direction, plain, dtype, variant, workspace,
-                last=(True, True, True), with_kernel=tile.kernel(True),
-            )  # fmt: skip
-            assert torch.equal(got, right), variant
+            kernel = tile.kernel(True)
+            assert computes(built(dtype), problem, variant, workspace, with_kernel=kernel), variant
 
 
 def test_the_sums_of_few_blocks_are_split() -> None:
@@ -317,8 +232,8 @@ def test_a_barrier_too_few_is_seen() -> None:
     library = on_cpu.built(text + parts[-1], "-O1")
     for direction in DIRECTIONS:
         variant, workspace = ways(direction, LARGE)[0]
-        got, right = result(library, direction, LARGE, "float32", variant, workspace)
-        assert not torch.equal(got, right)
+        problem = Problem(direction, LARGE, "float32", ("first",) * 3, True, 0)
+        assert not computes(library, problem, variant, workspace)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

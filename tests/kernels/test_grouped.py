@@ -7,7 +7,7 @@ import re
 
 import on_cpu
 import pytest
-from grouped_problems import LAYOUTS, Problem, geometries
+from exact_problems import LAYOUTS, Problem, geometries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import THOROUGH
@@ -31,7 +31,7 @@ def _computes(library: ctypes.CDLL, problem: Problem, number: int = 0, cap: int 
     options = grouped.options(problem.direction, problem.plain, problem.dtype, cap, _UNITS)
     option = options[number % len(options)]
     assert option.workspace_bytes <= cap
-    launches = problem.prepared(grouped, option)
+    launches = problem.prepared(grouped, option.variant, option.workspace_bytes)
     assert launches is not None
     assert len(launches) <= option.launches
     return problem.run(library, launches, option.workspace_bytes, number)
@@ -85,7 +85,7 @@ def test_every_kernel_and_kind_of_tile_computes_exactly(direction: str) -> None:
         layouts = (LAYOUTS[number // 2 % 2],) * 3
         problem = Problem(direction, plain, "float32", layouts, number % 2 == 0, number)
         for option in grouped.options(direction, plain, "float32", _CAP, _UNITS, every=True):
-            launches = problem.prepared(grouped, option)
+            launches = problem.prepared(grouped, option.variant, option.workspace_bytes)
             assert launches is not None
             met |= {each.kernel for each in launches}
             assert problem.run(library, launches, option.workspace_bytes, number), (plain, layouts, option)

@@ -63,15 +63,15 @@ def flip(output: torch.Tensor) -> None:
     bits[0, 0, 0, 0] ^= 1 << 8
 
 
-@pytest.mark.parametrize("step", [3, 17])
 @pytest.mark.parametrize(
-    ("fault", "state", "error"),
+    ("fault", "step", "state", "error"),
     [
-        (flip, "flaky", "the error is "),
-        (lambda output: output.mul_(1.5), "wrong", "the error is "),
-        (lambda output: output[0, 0].fill_(float("nan")), "wrong", "the error is infinite"),
+        (flip, 3, "flaky", "the error is "),
+        (flip, 17, "flaky", "the error is "),
+        (lambda output: output.mul_(1.5), 17, "wrong", "the error is "),
+        (lambda output: output[0, 0].fill_(float("nan")), 17, "wrong", "the error is infinite"),
     ],
-)  # fmt: skip
+)
 def test_one_step_with_another_result_is_found(
     monkeypatch: pytest.MonkeyPatch, step: int, fault: Callable[[torch.Tensor], Any], state: str, error: str
 ) -> None:

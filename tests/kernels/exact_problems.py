@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels import exact
 from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.families.family import Family, Option
+from rocmprobe.kernels.families.family import Family
 from rocmprobe.kernels.launches import Launch
 
 #: Bytes that are a NaN in every dtype, where nothing may be read, and bytes where nothing may be written.
@@ -122,13 +122,13 @@ class Problem:
         )
         self.expected = exact.encode(expected, dtype)
 
-    def prepared(self, family: Family, option: Option) -> Optional[tuple[Launch, ...]]:
+    def prepared(self, family: Family, variant: str, cap: int) -> Optional[tuple[Launch, ...]]:
         image, weight, feature = (
             Strides.of(self.tensors[name].strides) for name in ("image", "weight", "feature")
         )
         return family.prepare(
-            self.direction, self.plain, self.dtype, option.variant, image=image, weight=weight,
-            feature=feature, has_bias=self.bias is not None, cap=option.workspace_bytes,
+            self.direction, self.plain, self.dtype, variant, image=image, weight=weight,
+            feature=feature, has_bias=self.bias is not None, cap=cap,
         )  # fmt: skip
 
     def run(
