@@ -16,6 +16,10 @@ from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import read_results, to_json
 from rocmprobe.report import junit
 from rocmprobe.report.page import html
+from rocmprobe.report.terminal.ending import render_run
+from rocmprobe.report.terminal.github import job_summary, workflow_commands
+from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.text.console import Console
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,20 @@ def render(data: Any, folder: Path) -> Rendered:
     found.page.write_text(html.page(summary), "utf-8")
     found.junit.write_text(junit.document(summary), "utf-8")
     return found
+
+
+def shown(results: Results, folder: Path) -> dict[str, str]:
+    """Return the text of each form of the report: what a reader sees, without markup."""
+    summary, console = summarize(results), Console(width=2000)
+    with console.capture() as captured:
+        render_run(summary, {}, console)
+    page = render(results, folder).html
+    page = stdlib_html.unescape(re.sub(r"<[^>]*>", "", page[page.index("<body>") : page.index("<script")]))
+    forms = {
+        "page": page, "terminal": captured.get(), "markdown": markdown(summary), "job": job_summary(summary),
+        "annotations": "\n".join(workflow_commands(summary)),
+    }  # fmt: skip
+    return {form: text.replace("`", "") for form, text in forms.items()}
 
 
 class Visit:

@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 import sample
 from rendering import Rendered
-from runs import rocmprobe
 
 pytestmark = pytest.mark.thorough
 
-EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
 PHONE = {"viewport": {"width": 390, "height": 844}}
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 
-#: The worst contrast of any text on the page, with what it was found on. Backgrounds are stacked up
-#: to the first opaque one.
-CONTRAST = """() => {
-  const canvas = Object.assign(document.createElement('canvas'), { width: 1, height: 1 })
-  const pen = canvas.getContext('2d', { willReadFrequently: true })
-  const flat = (colors) => {
-    pen.clearRect(0, 0, 1, 1)
-    for (const color of colors) { pen.fillStyle = color; pen.fillRect(0, 0, 1, 1) }
-    return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)
-  }
-  const light = (rgb) => {
-    const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
-    const [r, g, b] = rgb.map((v) => linear(v / 255))
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-  }
-  document.querySelectorAll('details').forEach((fold) => { fold.open = true })
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
-  let worst = { ratio: 21, text: '' }
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement
-    const box = element.getBoundingClientRect()
-    if (!walker.currentNode.data.trim() || box.width < 2 || box.height < 2) continue
-    if (element.closest('script, style, noscript, template, .hidden')) continue
-    const style = getComputedStyle(element)
-    const behind = []
-    for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor)
-    const ink = style.color
-    const back = flat(behind), front = flat([...behind, ink])
-    const [high, low] = [light(back), light(front)].sort((a, b) => b - a)
-    const ratio = (high + 0.05) / (low + 0.05)
-    if (ratio < worst.ratio) worst = { ratio, text: walker.currentNode.data.trim().slice(0, 60), ink, behind }
-  }
-  return worst
-}"""
 
 OPEN = "document.querySelectorAll('details').forEach((fold) => { fold.open = true })"
-#: Rows that are like those before them: axe looks at every element, and takes its time.
+#: Axe looks at every element, so rows like those before them go.
 THIN = """() => document.querySelectorAll(
   ':is(.outcomes, .facts, .numbers) tr:nth-child(n+4), #results-table tr:nth-child(n+8),'
   + ' .matrix tbody:nth-of-type(n+3), .bundle .entry:nth-child(n+6)').forEach((node) => node.remove())"""
@@ -67,34 +30,11 @@ def no_overflow(seen: Any) -> bool:
     return bool(seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
-def test_the_page_of_a_failing_card_has_at_most_1500_words(visit: Visits, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    done = rocmprobe("report", EXAMPLES / "rdna1-rocm52-conv-dead" / "results.json", "-o", page)
-    assert done.returncode == 0, done.stderr
-    seen = visit(Rendered(page, page, page), **DESKTOP)
-    assert len(seen.page.inner_text("body").split()) <= 1500
-
-
 def test_a_phone_shows_the_confidence_with_the_verdict(rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, **PHONE)
     confidence = seen.page.get_by_text("Confidence: medium").first
     assert confidence.is_visible()
     assert confidence.bounding_box()["y"] < PHONE["viewport"]["height"]
-
-
-@pytest.mark.parametrize("bypass_csp", [False, True], ids=["policy", "escaping-alone"])
-def test_hostile_text_is_inert(hostile: Rendered, visit: Visits, bypass_csp: bool) -> None:
-    seen = visit(hostile, bypass_csp=bypass_csp)
-    page = seen.page
-    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
-    page.click("#show-details")
-    assert page.locator("#results-table tbody tr").count() == len(sample.rdna1().outcomes)
-    assert page.locator("script").count() == 3
-    assert page.locator("[onerror], [onclick], [href^=javascript], img[src=x]").count() == 0
-    assert "{{7*7}}" in page.inner_text(".reason")
-    assert seen.noise == []
-    assert seen.requests == []
-    assert no_overflow(seen)
 
 
 def test_healthy_page_is_silent(healthy_cpu: Rendered, visit: Visits) -> None:
@@ -131,17 +71,6 @@ def test_phone_width_has_no_overflow(name: str, visit: Visits, request: pytest.F
     seen.page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
     seen.page.click("#show-details")
     assert no_overflow(seen)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast_meets_wcag_aa(scheme: str, rdna1: Rendered, visit: Visits) -> None:
-    seen = visit(rdna1, color_scheme=scheme, **DESKTOP)
-    body = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    brightness = sum(int(part) for part in body[4:-1].split(","))
-    assert (brightness < 3 * 60) == (scheme == "dark")
-    seen.page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
-    worst = seen.page.evaluate(CONTRAST)
-    assert worst["ratio"] >= 4.5, worst
 
 
 EXEC = "rocmprobe exec --simulated --profile results.json -- python train.py"
@@ -294,10 +223,17 @@ def test_everything_folds_and_prints_open(rdna1: Rendered, visit: Visits) -> Non
     assert page.evaluate(folded) == before
 
 
-@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
-def test_axe_has_no_serious_finding(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("rdna1", "light"), ("rdna1", "dark"), ("healthy_cpu", "light"), ("hostile", "light")],
+)
+def test_axe_has_no_serious_finding(
+    name: str, scheme: str, visit: Visits, request: pytest.FixtureRequest
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    page = visit(request.getfixturevalue(name), bypass_csp=True, **DESKTOP).page
+    page = visit(request.getfixturevalue(name), bypass_csp=True, color_scheme=scheme, **DESKTOP).page
+    body = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(int(part) for part in body[4:-1].split(",")) < 3 * 60) == (scheme == "dark")
     page.evaluate(OPEN)
     page.evaluate(THIN)
     found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]

@@ -10,27 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 import sample
-from rendering import render
+from rendering import render, shown
 from rich.console import Console
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.model.results import VERDICTS, Results
-from rocmprobe.report.terminal.ending import render_run, render_verdict
-from rocmprobe.report.terminal.github import job_summary, workflow_commands
-from rocmprobe.report.terminal.markdown import markdown
-
-
-def shown(results: Results, folder: Path) -> dict[str, str]:
-    summary, out = summarize(results), io.StringIO()
-    render_run(summary, {}, Console(file=out, width=200, force_terminal=False))
-    page = render(results, folder).html
-    page = page[page.index("<body>") : page.index("<script")]
-    forms = {
-        "page": re.sub(r"<[^>]*>", "", page), "terminal": out.getvalue(), "markdown": markdown(summary),
-        "job": job_summary(summary), "annotations": "\n".join(workflow_commands(summary)),
-    }  # fmt: skip
-    return {form: text.replace("`", "") for form, text in forms.items()}
+from rocmprobe.report.terminal.ending import render_verdict
 
 
 def test_a_partial_run_is_said_once_in_each_form(tmp_path: Path) -> None:
