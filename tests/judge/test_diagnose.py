@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from rows import every_row
 from sample_logs import DAMAGED
 from synthetic import (
@@ -24,7 +25,6 @@ from rocmprobe.judge.blame import blamed, signature
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.diagnose import act_on
 from rocmprobe.judge.judgement import judge
-from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.knowledge.settings import with_cures
 from rocmprobe.model.results import Fact, Gpu, Machine, Results, Trial
 from rocmprobe.report import ladder
@@ -44,185 +44,11 @@ def finding(results, name):
     return next(each for each in diagnose(results) if each.id == name)
 
 
-def healthy(**arguments):
-    return run(machine=card("gfx1100", "gfx1100"), **arguments)
-
-
-class TestVocabulary:
-    def test_names_are_unique_and_every_cause_sits_in_a_layer(self):
-        names = [cause.name for cause in causes()]
-        assert len(set(names)) == len(names)
-        assert {cause.layer for cause in causes()} <= {layer.name for layer in layers()}
-        assert all(cause.title and cause.sentence.endswith(".") and cause.source for cause in causes())
-
-
-def test_a_healthy_machine_has_no_findings():
-    assert ids(healthy()) == []
-    assert ids(run(backend="onednn")) == []
-
-
-class TestIsaMismatch:
-    @every_row(
-        ("native", "effective", "changes", "severity"),
-        [
-            ("gfx1010", "gfx1030", {}, "warning"),
-            ("gfx1010", "gfx1030", DEAD, "error"),
-            ("gfx1010", "gfx1030", {"default/gemm/*": "wrong"}, "error"),
-            ("gfx1010", "gfx1030", {"cpu/convolution/*": "wrong"}, "warning"),
-            ("gfx1031", "gfx1030", {}, "info"),
-            ("gfx1031", "gfx1030", DEAD, "info"),
-            ("gfx9999", "gfx1030", {}, "warning"),
-        ],
-    )
-    def test_severity(self, native, effective, changes, severity):
-        found = finding(run(changes, machine=card(native, effective)), "isa-mismatch-0")
-        assert found.severity == severity
-        assert native in found.title
-        assert effective in found.title
-        assert found.cause == "override-isa-mismatch"
-
-    @every_row("isas", [("gfx1010", "gfx1010"), (None, "gfx1030"), ("gfx1010", None)])
-    def test_none_where_there_is_no_mismatch_or_no_knowledge(self, isas):
-        assert ids(run(machine=card(*isas))) == []
-
-    def test_what_is_unknown_is_not_promised(self):
-        assert "not known" in finding(run(machine=card("gfx9999", "gfx1030")), "isa-mismatch-0").title
-
-
-class TestNativeConvolution:
-    def test_every_native_setting_fails_and_the_rest_works(self):
-        found = finding(run(DEAD), "native-convolution")
-        assert found.severity == "error"
-        assert found.layer == "miopen-find"
-        assert found.cause == "miopen-no-solver"
-        assert "MIOpen fails on float32 convolution" in found.title
-        assert "(9 of 9 settings)" in found.title
-        assert "correct (PyTorch's own kernels, rocmprobe's bypass" in found.title
-        assert any("miopenStatusUnknownError" in line for line in found.evidence)
-
-    def test_some_native_settings_work(self):
-        results = run({**natively("wrong"), "no-winograd/*": "pass"})
-        found = finding(results, "native-convolution")
-        assert (found.cause, found.layer) == ("wrong-results-solver", "miopen-exec")
-        assert "is correct with Winograd switched off" in found.title
-
-        # A blocked setting does not count as failing.
-        results = run({**DEAD, "find-fast/convolution/*": "blocked"})
-        assert "(8 of 9 settings)" in finding(results, "native-convolution").title
-
-        # Blocked proves nothing.
-        assert "native-convolution" not in ids(run({"default/convolution/*": "blocked"}))
-
-    def test_with_and_without_the_library(self):
-        found = finding(run({"*/convolution/*": "wrong"}), "native-convolution")
-        assert "with and without MIOpen" in found.title
-        assert found.layer == "hip"
-
-        # What was not asked is not claimed.
-        only_native = run(DEAD, wanted="no-winograd")
-        found = finding(only_native, "native-convolution")
-        assert "was not tested" in found.title
-        assert found.layer.startswith("miopen")
-        blocked = {**DEAD, "vendor-off/*": "blocked", "bypass*/*": "blocked"}
-        assert "was not tested" in finding(run(blocked), "native-convolution").title
-
-    def test_evidence_that_names_another_layer_is_believed(self):
-        other = {"state": "error", "evidence": ("RuntimeError: HIP error: invalid device function",)}
-        found = finding(run({**DEAD, **natively(other)}), "native-convolution")
-        assert found.layer == "torch-build"
-        assert "MIOpen is the layer at fault" not in found.title
-
-        # A compilation that outlasts its budget is called so.
-        hang = {"state": "hang", "activity": "compiler-child", "evidence": ("no answer in 60 s",)}
-        found = finding(run({**DEAD, **natively(hang)}), "native-convolution")
-        assert (found.cause, found.layer) == ("cold-compile-slow", "miopen-compile")
-
-    @every_row(("backend", "layer"), [("onednn", "onednn"), ("cudnn", "cudnn")])
-    def test_other_libraries_are_layers_of_their_own(self, backend, layer):
-        results = run({"default/convolution/*": "wrong"}, backend=backend)
-        assert finding(results, "native-convolution").layer == layer
-
-    @every_row(
-        ("cured", "ending", "native", "expected"),
-        [
-            (("no-winograd",), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
-            (("no-winograd",), FAULT, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
-            (("no-winograd",), BUSY, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
-            (("find-fast",), BUSY, "gfx1030", ("cold-compile-slow", "miopen-find")),
-            (("clean-db",), CRASH, "gfx1030", ("miopen-db-unusable", "miopen-exec")),
-            (("clean-db",), STATUS, "gfx1030", ("miopen-db-unusable", "miopen-exec")),
-            (("clean-db", "no-igemm"), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
-            ((), CRASH, "gfx1030", ("unknown", "miopen-exec")),
-            ((), CRASH, "gfx1010", ("override-isa-mismatch", "miopen-exec")),
-            ((), STATUS, "gfx1010", ("miopen-no-solver", "miopen-find")),
-        ],
-    )
-    def test_what_cures_it_tells_the_cause(self, cured, ending, native, expected):
-        changes = {**natively(ending), **{f"{name}/*": "pass" for name in cured}}
-        found = finding(run(changes, machine=card(native, "gfx1030")), "native-convolution")
-        assert (found.cause, found.layer) == expected
-
-    @every_row("backend", LIBRARIES)
-    def test_only_float16_is_wrong(self, backend):
-        results = run({f"*/convolution/{FP16}/*": "wrong", "vendor-off/*": "pass"}, backend=backend)
-        found = finding(results, "native-float16")
-        assert found.cause == "fp16-broken"
-        assert found.severity == "warning"
-        assert "native-convolution" not in ids(results)
-
-    def test_what_cures_float16_is_named(self):
-        results = run({f"*/convolution/{FP16}/*": "wrong", "no-winograd/*": "pass"})
-        assert "Winograd switched off" in finding(results, "native-float16").advice
-
-
-class TestLadder:
-    @every_row(
-        ("rung", "layer", "elsewhere"),
-        [
-            ("copy", "hip", "torch-build"),
-            ("elementwise", "torch-build", "torch-build"),
-            ("gemm", "rocblas", "torch-build"),
-            ("im2col", "torch-build", "torch-build"),
-        ],
-    )
-    @every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
-    def test_the_rung_names_the_layer(self, rung, layer, elsewhere, state):
-        assert finding(run({f"default/{rung}/*": state}), f"rung-{rung}").layer == layer
-        assert finding(run({f"default/{rung}/*": state}, backend="onednn"), f"rung-{rung}").layer == elsewhere
-
-    def test_only_the_lowest_is_told(self):
-        found = ids(run({"default/copy/*": "error", "default/gemm/*": "error"}))
-        assert "rung-copy" in found
-        assert "rung-gemm" not in found
-
-        # Blocked is not broken.
-        assert not [each for each in ids(run({"default/gemm/*": "blocked"})) if each.startswith("rung")]
-
-    def test_what_fails_in_gemm_has_its_cause(self):
-        # A memory fault in GEMM is not MIOpen's.
-        fault = {"state": "crash", "evidence": ("Memory access fault by GPU node-1 on address 0x0",)}
-        found = finding(run({"default/gemm/float32": fault}), "rung-gemm")
-        assert (found.cause, found.layer) == ("override-isa-mismatch", "rocblas")
-        silicon = {**fault, "native_isa": "gfx1030", "effective_isa": "gfx1030"}
-        found = finding(run({"default/gemm/float32": silicon}), "rung-gemm")
-        assert (found.cause, found.layer) == ("gpu-memory-fault-unexplained", "rocblas")
-
-        # Missing tensile files.
-        line = "rocBLAS error: Cannot read /lib/rocblas/library/TensileLibrary.dat: No such file"
-        found = finding(run({"default/gemm/*": {"state": "crash", "evidence": (line,)}}), "rung-gemm")
-        assert (found.cause, found.layer) == ("rocblas-missing-arch", "rocblas")
-
-        # A rung that breaks in float16 alone.
-        found = finding(run({"default/gemm/float16": "wrong"}), "rung-gemm-float16")
-        assert (found.cause, found.layer, found.severity) == ("fp16-broken", "rocblas", "warning")
-
-
 ERROR = {
     "state": "error",
     "failure": "miopen-status",
     "evidence": ("RuntimeError: miopenStatusUnknownError",),
 }
-COMPILER = {"state": "error", "evidence": ("MIOpen Error: hipoc_program.cpp:299: Code object build failed.",)}
 #: Checks of what else enters the library: the id of the finding, and its first words.
 PRIMITIVES = (
     ("batch-norm", "batch-norm", "Batch norm"),
@@ -236,191 +62,303 @@ PRIMITIVES = (
 TRANSPOSED, DEPTHWISE, DOUBLE = KINDS
 
 
-class TestPrimitives:
-    @every_row(("check", "name", "words"), PRIMITIVES)
-    def test_one_that_fails_in_the_library_alone(self, check, name, words):
-        results = healthy(changes={f"default/{check}/*": ERROR})
-        found = finding(results, name)
-        assert found.title == f"{words} fails in MIOpen; it is correct with MIOpen off"
-        assert found.layer in ("miopen-exec", "miopen-find")
-        assert found.severity == ("error" if check.startswith("batch-norm") else "warning")
-        assert "enabled=False" in found.advice
-        assert ids(results) == [name]
-
-    @every_row(("check", "name", "words"), PRIMITIVES)
-    def test_one_that_fails_without_the_library_too(self, check, name, words):
-        found = finding(healthy(changes={f"*/{check}/*": "error"}), name)
-        assert found.title == f"{words} fails with and without MIOpen, so the fault is below MIOpen"
-        assert found.layer == "torch-build"
-
-    def test_one_whose_twin_was_not_asked_or_that_fails_in_float16_alone(self):
-        # One whose twin was not asked.
-        found = finding(healthy(changes={"default/lstm/*": "wrong", "vendor-off/lstm/*": "blocked"}), "lstm")
-        assert (
-            found.title
-            == "LSTM computes wrong numbers in MIOpen; whether it works without MIOpen was not tested"
-        )
-        assert found.cause == "wrong-results-unexplained"
-
-        # One that fails in float16 alone.
-        found = finding(healthy(changes={"default/gru/float16": ERROR}), "gru")
-        assert found.title == "GRU fails in MIOpen in float16; it is correct with MIOpen off; float32 works"
-        batch_norm = finding(healthy(changes={"default/batch-norm/float16": ERROR}), "batch-norm")
-        assert batch_norm.severity == "warning"
-
-        # What the evidence names is believed.
-        found = finding(healthy(changes={"default/lstm/*": COMPILER}), "lstm")
-        assert (found.cause, found.layer) == ("miopen-kernel-compile-failure", "miopen-compile")
-
-    def test_each_is_told_once_and_where_it_fails(self):
-        # One that the bypass cannot send to PyTorch has a finding too.
-        results = healthy()
-        asked = next(each for each in results.outcomes if each.check == "lstm" and each.setting == "default")
-        unknown = dataclasses.replace(asked, id=f"{asked.id}-x", check="cumulative-sum", state="wrong")
-        found = finding(dataclasses.replace(results, outcomes=(*results.outcomes, unknown)), "cumulative-sum")
-        assert found.title == "Cumulative sum computes wrong numbers"
-        assert "on the CPU" in found.advice
-
-        # A network that does not train in one dtype has a finding, too.
-        asked = next(each for each in results.outcomes if each.check == "training-step")
-        trained = [
-            dataclasses.replace(
-                asked,
-                id=f"{asked.id}-{dtype}",
-                setting="default",
-                check="train-unet",
-                dtype=dtype,
-                state=state,
-            )
-            for dtype, state in (("float32", "pass"), ("float16", "wrong"))
-        ]
-        found = finding(dataclasses.replace(results, outcomes=(*results.outcomes, *trained)), "train-unet")
-        assert found.title == "Training of a U-Net computes wrong numbers in float16"
-        assert (found.severity, found.layer) == ("warning", "miopen-exec")
-
-        # Batch norm is told once.
-        assert ids(healthy(changes={"default/batch-norm*": "error"})) == ["batch-norm"]
-
-        # Float64 which never enters MIOpen points below it.
-        found = finding(healthy(changes={f"*/convolution-kinds/{DOUBLE}/*": "wrong"}), "2-d-convolution")
-        assert (found.layer, found.cause) == ("torch-build", "wrong-results-unexplained")
-        assert "in float64 with and without MIOpen" in found.title
-
-    @every_row(
-        ("problem", "name"),
-        [(TRANSPOSED, "transposed-2-d-convolution"), (DEPTHWISE, "depthwise-convolution")],
+def torch_for(kind):
+    """A machine with an AMD GPU and a torch for something else."""
+    return Machine(
+        (Gpu(vendor=Fact("amd", "PCI"), name=Fact("RX 5600 XT", "table")),),
+        {"torch.kind": Fact(kind, "torch/version.py"), "torch.version": Fact("2.7.0", "torch")},
     )
-    def test_kinds_of_convolution_have_a_finding_each(self, problem, name):
-        results = healthy(changes={f"default/convolution-kinds/{problem}/*": STATUS})
-        assert ids(results) == [name]
-        assert finding(results, name).layer == "miopen-find"
-        assert recommend(results).verdict == "native"
-
-    @every_row(("backend", "scope"), [("onednn", "mkldnn"), ("cudnn", "cudnn")])
-    def test_other_libraries(self, backend, scope):
-        found = finding(run({"default/lstm/*": "wrong"}, backend=backend), "lstm")
-        assert found.layer == backend
-        assert f"torch.backends.{scope}.flags(enabled=False)" in found.advice
-
-    @every_row("state", ["blocked", "n/a", "skipped", "pass"])
-    def test_what_was_not_asked_or_holds_is_not_told(self, state):
-        assert ids(healthy(changes={f"*/{check}/*": state for check, _, _ in PRIMITIVES})) == []
 
 
-class TestControls:
-    def test_a_control_points_below_the_library(self):
-        found = finding(healthy(changes={"default/softmax/*": "wrong"}), "controls")
-        assert (found.severity, found.layer) == ("error", "torch-build")
-        assert "(softmax)" in found.title
-        assert "below MIOpen" in found.title
-
-        # In float16 alone it is a warning.
-        found = finding(healthy(changes={"default/softmax/float16": "error"}), "controls")
-        assert found.severity == "warning"
-        assert "in float16" in found.title
+HEALTHY = card("gfx1100", "gfx1100")
+FIRST = f"convolution/{FP32}/fwd"
+FAULT_IN_GEMM = {"default/gemm/float32": FAULT}
+SILICON = {**FAULT, "native_isa": "gfx1030", "effective_isa": "gfx1030"}
+NO_TENSILE = "rocBLAS error: Cannot read /lib/rocblas/library/TensileLibrary.dat: No such file"
+NO_CODE = "RuntimeError: HIP error: invalid device function"
+SLOW_COMPILER = {"state": "hang", "activity": "compiler-child", "evidence": ("no answer in 60 s",)}
+COMPILER = {"state": "error", "evidence": ("MIOpen Error: hipoc_program.cpp:299: Code object build failed.",)}
+DOUBLE_WRONG = {f"*/convolution-kinds/{DOUBLE}/*": "wrong"}
 
 
-class TestOtherLayers:
-    def test_training_steps_and_the_bypass(self):
-        # A step under autocast.
-        found = finding(healthy(changes={"default/autocast-step/*": "wrong"}), "autocast-step")
-        assert found.severity == "warning"
-        assert "autocast to float16" in found.title
+def rule(words, name, changes, /, severity="error", cause="", layer="", title="", advice="", evidence="",
+         **fields):  # fmt: skip
+    """A row: the rule, the id of the finding, a run, and what the finding says."""
+    return pytest.param(name, changes, fields, severity, cause, layer, title, advice, evidence, id=words)
 
-        # A training step that fails although its parts pass.
-        results = run({"default/training-step/*": "wrong"})
-        assert act_on(dataclasses.replace(results, findings=diagnose(results)))
-        assert "training-step" in ids(results)
-        assert "training-step" not in ids(run({"default/training-step/*": "blocked"}))
-        assert "each of its layers passed alone" in finding(results, "training-step").title
-        # Batch norm was not tested.
-        fewer = tuple(each for each in results.outcomes if each.check != "batch-norm")
-        found = finding(dataclasses.replace(results, outcomes=fewer), "training-step")
-        assert found.title == "A small network does not train correctly with MIOpen"
 
-        # The bypass is blamed only where GEMM holds.
-        broken = {f"bypass/convolution/{FP32}/fwd": "wrong"}
-        assert finding(run(broken), "bypass").layer == "rocmprobe"
-        assert finding(run({**broken, "default/gemm/*": "wrong"}), "bypass").layer == "rocblas"
+@every_row(
+    ("name", "changes", "fields", "severity", "cause", "layer", "title", "advice", "evidence"),
+    [
+        rule("an override of an unknown chip", "isa-mismatch-0", {}, "warning", title="not known",
+             machine=card("gfx9999", "gfx1030")),
+        # Native convolution.
+        rule("it fails under every setting of the library", "native-convolution", DEAD,
+             cause="miopen-no-solver", layer="miopen-find", title="(9 of 9 settings)",
+             evidence="miopenStatusUnknownError"),
+        rule("it works without the library", "native-convolution", DEAD,
+             title="correct (PyTorch's own kernels, rocmprobe's bypass"),
+        rule("one setting works", "native-convolution", {**natively("wrong"), "no-winograd/*": "pass"},
+             cause="wrong-results-solver", layer="miopen-exec",
+             title="is correct with Winograd switched off"),
+        rule("a blocked setting does not count", "native-convolution",
+             {**DEAD, "find-fast/convolution/*": "blocked"}, title="(8 of 9 settings)"),
+        rule("it fails without the library too", "native-convolution", {"*/convolution/*": "wrong"},
+             layer="hip", title="with and without MIOpen"),
+        rule("nothing without the library was tested", "native-convolution", DEAD, wanted="no-winograd",
+             layer="miopen-find", title="was not tested"),
+        rule("all without the library was blocked", "native-convolution",
+             {**DEAD, "vendor-off/*": "blocked", "bypass*/*": "blocked"}, title="was not tested"),
+        rule("evidence names another layer", "native-convolution",
+             {**DEAD, **natively({"state": "error", "evidence": (NO_CODE,)})}, layer="torch-build"),
+        rule("a compilation that outlasts its budget", "native-convolution",
+             {**DEAD, **natively(SLOW_COMPILER)}, cause="cold-compile-slow", layer="miopen-compile"),
+        rule("oneDNN", "native-convolution", {"default/convolution/*": "wrong"}, layer="onednn",
+             backend="onednn"),
+        rule("cuDNN", "native-convolution", {"default/convolution/*": "wrong"}, layer="cudnn",
+             backend="cudnn"),
+        *(rule(f"only float16 is wrong in {backend}", "native-float16",
+               {f"*/convolution/{FP16}/*": "wrong", "vendor-off/*": "pass"}, "warning", "fp16-broken",
+               backend=backend) for backend in LIBRARIES),
+        rule("a setting cures float16", "native-float16",
+             {f"*/convolution/{FP16}/*": "wrong", "no-winograd/*": "pass"}, "warning",
+             advice="Winograd switched off"),
+        # The ladder.
+        rule("a memory fault in GEMM is not MIOpen's", "rung-gemm", FAULT_IN_GEMM,
+             cause="override-isa-mismatch", layer="rocblas"),
+        rule("a memory fault without an override", "rung-gemm", {"default/gemm/float32": SILICON},
+             cause="gpu-memory-fault-unexplained", layer="rocblas"),
+        rule("missing Tensile files", "rung-gemm",
+             {"default/gemm/*": {"state": "crash", "evidence": (NO_TENSILE,)}},
+             cause="rocblas-missing-arch", layer="rocblas"),
+        rule("a rung that fails in float16 only", "rung-gemm-float16", {"default/gemm/float16": "wrong"},
+             "warning", "fp16-broken", "rocblas"),
+        rule("an import that crashes under one setting is no failed copy", "rung-copy",
+             {"default/*": {**CRASH, "phase": "start", "ending": {"status": "SIGSEGV"}}},
+             title="With the default settings, torch cannot be imported"),
+        # Layers.
+        rule("nothing shows if the library is at fault", "lstm",
+             {"default/lstm/*": "wrong", "vendor-off/lstm/*": "blocked"}, "warning",
+             "wrong-results-unexplained", machine=HEALTHY,
+             title="LSTM computes wrong numbers in MIOpen; whether it works without MIOpen was not tested"),
+        rule("a layer that fails in float16 only", "gru", {"default/gru/float16": ERROR}, "warning",
+             title="GRU fails in MIOpen in float16; it is correct with MIOpen off; float32 works",
+             machine=HEALTHY),
+        rule("batch norm in float16 only", "batch-norm", {"default/batch-norm/float16": ERROR}, "warning",
+             machine=HEALTHY),
+        rule("evidence names the compiler", "lstm", {"default/lstm/*": COMPILER}, "warning",
+             "miopen-kernel-compile-failure", "miopen-compile", machine=HEALTHY),
+        rule("float64 never enters MIOpen", "2-d-convolution", DOUBLE_WRONG, "warning",
+             "wrong-results-unexplained", "torch-build", title="in float64 with and without MIOpen",
+             machine=HEALTHY),
+        rule("a layer in oneDNN", "lstm", {"default/lstm/*": "wrong"}, "warning", layer="onednn",
+             advice="torch.backends.mkldnn.flags(enabled=False)", backend="onednn"),
+        rule("a layer in cuDNN", "lstm", {"default/lstm/*": "wrong"}, "warning", layer="cudnn",
+             advice="torch.backends.cudnn.flags(enabled=False)", backend="cudnn"),
+        rule("a control that fails", "controls", {"default/softmax/*": "wrong"}, layer="torch-build",
+             title="(softmax)", machine=HEALTHY),
+        rule("a control points below the library", "controls", {"default/softmax/*": "wrong"},
+             title="below MIOpen", machine=HEALTHY),
+        rule("a control in float16 only", "controls", {"default/softmax/float16": "error"}, "warning",
+             title="in float16", machine=HEALTHY),
+        # Networks, the bypass, environments.
+        rule("a step under autocast", "autocast-step", {"default/autocast-step/*": "wrong"}, "warning",
+             title="autocast to float16", machine=HEALTHY),
+        rule("a training step whose parts pass", "training-step", {"default/training-step/*": "wrong"},
+             title="each of its layers passed alone"),
+        rule("the bypass fails alone", "bypass", {f"bypass/{FIRST}": "wrong"}, "error", layer="rocmprobe",
+             advice="bug in rocmprobe"),
+        rule("the bypass fails where GEMM fails", "bypass",
+             {f"bypass/{FIRST}": "wrong", "default/gemm/*": "wrong"}, "error", layer="rocblas"),
+        rule("the bypass fails below itself", "bypass",
+             {"*/convolution/*": {"state": "error", "evidence": (NO_CODE,)}}, "error", "arch-not-in-wheel",
+             "torch-build"),
+        rule("slow fallbacks in MIOpen", "fallback-solver", {"default/convolution/*": "slow"}, "info",
+             "slow-no-tuned-kernels", "miopen-find"),
+        rule("slow fallbacks in oneDNN", "fallback-solver", {"default/convolution/*": "slow"}, "info",
+             "slow-no-tuned-kernels", "onednn", backend="onednn"),
+        rule("only the own environment fails", "as-found", {f"as-found/{FIRST}": "error"}, "error",
+             layer="user-env", wanted="all"),
+        rule("a variable of it is rejected", "as-found", {f"as-found/{FIRST}": "error"}, "error",
+             advice="Run `unset MIOPEN_FIND_MODE`. If the tests still", wanted="all",
+             machine=dataclasses.replace(
+                 card(), variables={"MIOPEN_FIND_MODE": Fact("FAST_HYBRID", "environment")})),
+        rule("only a clean environment fails", "only-as-found", {f"default/{FIRST}": "error"}, "warning",
+             title="1 case passed only in your own environment, and failed in a clean one",
+             evidence="cuda:0/default/convolution/", wanted="all"),
+        *(rule("a damaged database", "as-found",
+               {f"as-found/{FIRST}": {**STATUS, "evidence": (reason, "miopenStatusUnknownError")}}, "error",
+               "miopen-db-unusable", "miopen-exec", wanted="all",
+               advice="`mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen") for reason in DAMAGED),
+        rule("a damaged database, and programs", "as-found",
+             {f"as-found/{FIRST}": {**STATUS, "evidence": (DAMAGED[0], "miopenStatusUnknownError")}},
+             "error", advice="`rocmprobe exec` gives programs clean databases", wanted="all"),
+        # The run itself.
+        rule("a device that stopped answering", "gpu-wedged",
+             {**DEAD, "cpu/*": {"state": "blocked", "failure": "gpu-wedged"}}, cause="gpu-hang-reset"),
+        rule("an error of rocmprobe", "probe-error", {"default/gemm/float32": "probe-error"}, "warning",
+             layer="rocmprobe"),
+        rule("a crash after the last result", "exit-crash", {}, "info", machine=HEALTHY,
+             trials=(Trial("cuda:0/default#1", "cuda:0", "default", "spawn", "SIGSEGV", True),)),
+        *(rule(f"a torch for {kind} and an AMD GPU", "wrong-torch-build", {}, severity, layer="torch-build",
+               backend="onednn", machine=torch_for(kind), options=options)
+          for kind in ("cpu", "cuda")
+          for options, severity in (({}, "warning"), ({"device": "cpu"}, "info"))),
+    ],
+)  # fmt: skip
+def test_the_finding(name, changes, fields, severity, cause, layer, title, advice, evidence):
+    found = finding(run(changes, **fields), name)
+    assert (found.severity, found.cause, found.layer) == (
+        severity, cause or found.cause, layer or found.layer,
+    )  # fmt: skip
+    assert title in found.title
+    assert advice in found.advice
+    assert evidence in "\n".join(found.evidence)
 
-    @every_row(("backend", "layer"), [("miopen", "miopen-find"), ("onednn", "onednn")])
-    def test_slow_fallbacks(self, backend, layer):
-        found = finding(run({"default/convolution/*": "slow"}, backend=backend), "fallback-solver")
-        assert (found.cause, found.layer) == ("slow-no-tuned-kernels", layer)
 
-    def test_clean_environments_and_those_of_the_user(self):
-        # As found fails where a clean environment holds.
-        results = run({f"as-found/convolution/{FP32}/fwd": "error"}, wanted="all")
-        assert finding(results, "as-found").layer == "user-env"
-        both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
-        assert "as-found" not in ids(both)
-        machine = dataclasses.replace(
-            results.machine, variables={"MIOPEN_FIND_MODE": Fact("FAST_HYBRID", "environment")}
-        )
-        rejected = run({f"as-found/convolution/{FP32}/fwd": "error"}, wanted="all", machine=machine)
-        assert finding(rejected, "as-found").advice.startswith(
-            "Run `unset MIOPEN_FIND_MODE`. If the tests still"
-        )
+@every_row(
+    ("name", "changes", "fields"),
+    [
+        ("native-convolution", {"default/convolution/*": "blocked"}, {}),
+        ("native-convolution", {f"*/convolution/{FP16}/*": "wrong", "vendor-off/*": "pass"}, {}),
+        ("rung-gemm", {"default/copy/*": "error", "default/gemm/*": "error"}, {}),
+        ("rung-gemm", {"default/gemm/*": "blocked"}, {}),
+        ("training-step", {"default/training-step/*": "blocked"}, {}),
+        ("as-found", {f"*/{FIRST}": "error"}, {"wanted": "all"}),
+        ("only-as-found", {f"*/{FIRST}": "error"}, {"wanted": "all"}),
+        ("isa-mismatch-0", {}, {"machine": card("gfx1010", "gfx1010")}),
+        ("isa-mismatch-0", {}, {"machine": card(None, "gfx1030")}),
+        ("isa-mismatch-0", {}, {"machine": card("gfx1010", None)}),
+    ],
+)
+def test_no_finding(name, changes, fields):
+    assert name not in ids(run(changes, **fields))
 
-        # A clean environment fails where as found holds.
-        results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
-        found = finding(results, "only-as-found")
-        assert found.title == "1 case passed only in your own environment, and failed in a clean one"
-        assert found.evidence[0].startswith("cuda:0/default/convolution/")
-        assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
 
-    @every_row("reason", DAMAGED)
-    def test_damaged_databases_are_named_and_moved_away(self, reason):
-        outcome = {**STATUS, "evidence": (reason, "RuntimeError: miopenStatusUnknownError")}
-        found = finding(run({f"as-found/convolution/{FP32}/fwd": outcome}, wanted="all"), "as-found")
-        assert (found.cause, found.layer) == ("miopen-db-unusable", "miopen-exec")
-        assert "`mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen" in found.advice
-        assert "`rocmprobe exec` gives programs clean databases" in found.advice
+@every_row(
+    ("results", "expected"),
+    [
+        (run(machine=HEALTHY), []),
+        (run(backend="onednn"), []),
+        (run({"default/batch-norm*": "error"}, machine=HEALTHY), ["batch-norm"]),
+        *((run({f"*/{check}/*": state for check, _, _ in PRIMITIVES}, machine=HEALTHY), [])
+          for state in ("blocked", "n/a", "skipped", "pass")),
+    ],
+)  # fmt: skip
+def test_all_findings(results, expected):
+    assert ids(results) == expected
 
-    def test_what_went_wrong_in_the_run_itself(self):
-        # A wedged device.
-        results = run({**DEAD, "cpu/*": {"state": "blocked", "failure": "gpu-wedged"}})
-        assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"
 
-        # Our own failure is told.
-        found = finding(run({"default/gemm/float32": "probe-error"}), "probe-error")
-        assert found.layer == "rocmprobe"
+@every_row(
+    ("native", "effective", "changes", "severity"),
+    [
+        ("gfx1010", "gfx1030", {}, "warning"),
+        ("gfx1010", "gfx1030", DEAD, "error"),
+        ("gfx1010", "gfx1030", {"default/gemm/*": "wrong"}, "error"),
+        ("gfx1010", "gfx1030", {"cpu/convolution/*": "wrong"}, "warning"),
+        ("gfx1031", "gfx1030", {}, "info"),
+        ("gfx1031", "gfx1030", DEAD, "info"),
+        ("gfx9999", "gfx1030", {}, "warning"),
+    ],
+)
+def test_severity_of_an_override(native, effective, changes, severity):
+    found = finding(run(changes, machine=card(native, effective)), "isa-mismatch-0")
+    assert (found.severity, found.cause) == (severity, "override-isa-mismatch")
+    assert native in found.title
+    assert effective in found.title
 
-        # A crash after the last result is information.
-        trial = Trial("cuda:0/default#1", "cuda:0", "default", "spawn", "SIGSEGV", True)
-        results = dataclasses.replace(healthy(), trials=(trial,))
-        assert finding(results, "exit-crash").severity == "info"
 
-    @every_row("kind", ["cpu", "cuda"])
-    def test_a_torch_built_for_something_else(self, kind):
-        machine = Machine(
-            (Gpu(vendor=Fact("amd", "PCI"), name=Fact("RX 5600 XT", "table")),),
-            {"torch.kind": Fact(kind, "torch/version.py"), "torch.version": Fact("2.7.0", "torch")},
-        )
-        found = finding(run(backend="onednn", machine=machine), "wrong-torch-build")
-        assert (found.layer, found.severity) == ("torch-build", "warning")
-        asked_for_cpu = run(backend="onednn", machine=machine, options={"device": "cpu"})
-        assert finding(asked_for_cpu, "wrong-torch-build").severity == "info"
+@every_row(
+    ("cured", "ending", "native", "expected"),
+    [
+        (("no-winograd",), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+        (("no-winograd",), FAULT, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+        (("no-winograd",), BUSY, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+        (("find-fast",), BUSY, "gfx1030", ("cold-compile-slow", "miopen-find")),
+        (("clean-db",), CRASH, "gfx1030", ("miopen-db-unusable", "miopen-exec")),
+        (("clean-db",), STATUS, "gfx1030", ("miopen-db-unusable", "miopen-exec")),
+        (("clean-db", "no-igemm"), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+        ((), CRASH, "gfx1030", ("unknown", "miopen-exec")),
+        ((), CRASH, "gfx1010", ("override-isa-mismatch", "miopen-exec")),
+        ((), STATUS, "gfx1010", ("miopen-no-solver", "miopen-find")),
+    ],
+)
+def test_the_cure_tells_the_cause(cured, ending, native, expected):
+    changes = {**natively(ending), **{f"{name}/*": "pass" for name in cured}}
+    found = finding(run(changes, machine=card(native, "gfx1030")), "native-convolution")
+    assert (found.cause, found.layer) == expected
+
+
+@every_row(
+    ("rung", "layer", "elsewhere"),
+    [
+        ("copy", "hip", "torch-build"),
+        ("elementwise", "torch-build", "torch-build"),
+        ("gemm", "rocblas", "torch-build"),
+        ("im2col", "torch-build", "torch-build"),
+    ],
+)
+@every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
+def test_the_rung_names_the_layer(rung, layer, elsewhere, state):
+    assert finding(run({f"default/{rung}/*": state}), f"rung-{rung}").layer == layer
+    assert finding(run({f"default/{rung}/*": state}, backend="onednn"), f"rung-{rung}").layer == elsewhere
+
+
+@every_row(("check", "name", "words"), PRIMITIVES)
+def test_a_layer_that_fails_in_the_library_only_or_everywhere(check, name, words):
+    results = run({f"default/{check}/*": ERROR}, machine=HEALTHY)
+    found = finding(results, name)
+    assert found.title == f"{words} fails in MIOpen; it is correct with MIOpen off"
+    assert found.layer in ("miopen-exec", "miopen-find")
+    assert found.severity == ("error" if check.startswith("batch-norm") else "warning")
+    assert "enabled=False" in found.advice
+    assert ids(results) == [name]
+
+    found = finding(run({f"*/{check}/*": "error"}, machine=HEALTHY), name)
+    assert found.title == f"{words} fails with and without MIOpen, so the fault is below MIOpen"
+    assert found.layer == "torch-build"
+
+
+@every_row(
+    ("problem", "name"),
+    [(TRANSPOSED, "transposed-2-d-convolution"), (DEPTHWISE, "depthwise-convolution")],
+)
+def test_kinds_of_convolution_have_a_finding_each(problem, name):
+    results = run({f"default/convolution-kinds/{problem}/*": STATUS}, machine=HEALTHY)
+    assert ids(results) == [name]
+    assert finding(results, name).layer == "miopen-find"
+    assert recommend(results).verdict == "native"
+
+
+def with_more(check, **states):
+    """A run with another check under default, with a state for each dtype."""
+    results = run(machine=HEALTHY)
+    like = next(each for each in results.outcomes if (each.check, each.setting) == ("lstm", "default"))
+    more = tuple(
+        dataclasses.replace(like, id=f"{like.id}-{dtype}", check=check, dtype=dtype, state=state)
+        for dtype, state in states.items()
+    )
+    return dataclasses.replace(results, outcomes=(*results.outcomes, *more))
+
+
+def test_a_check_that_the_bypass_cannot_send_to_pytorch():
+    found = finding(with_more("cumulative-sum", float32="wrong"), "cumulative-sum")
+    assert found.title == "Cumulative sum computes wrong numbers"
+    assert "on the CPU" in found.advice
+
+
+def test_a_network_that_does_not_train_in_one_dtype():
+    found = finding(with_more("train-unet", float32="pass", float16="wrong"), "train-unet")
+    assert found.title == "Training of a U-Net computes wrong numbers in float16"
+    assert (found.severity, found.layer) == ("warning", "miopen-exec")
+
+
+def test_a_training_step_without_a_test_of_batch_norm():
+    results = run({"default/training-step/*": "wrong"})
+    assert act_on(dataclasses.replace(results, findings=diagnose(results)))
+    fewer = tuple(each for each in results.outcomes if each.check != "batch-norm")
+    found = finding(dataclasses.replace(results, outcomes=fewer), "training-step")
+    assert found.title == "A small network does not train correctly with MIOpen"
 
 
 @every_row(
@@ -462,15 +400,6 @@ def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, na
     outcomes = run({f"default/convolution/{FP32}/fwd": {"state": state, "failure": cause}}).outcomes
     failed = tuple(outcome for outcome in outcomes if outcome.state == state)
     assert blamed(Evidence(run()), failed, "miopen-exec") == named
-
-
-def test_a_bypass_that_fails_below_itself_is_no_bug_of_it():
-    lines = ("RuntimeError: HIP error: invalid device function",)
-    found = finding(run({"*/convolution/*": {"state": "error", "evidence": lines}}), "bypass")
-    assert (found.cause, found.layer) == ("arch-not-in-wheel", "torch-build")
-    assert "bug in rocmprobe" not in found.advice
-    own = finding(run({"bypass/convolution/*": "wrong"}), "bypass")
-    assert (own.layer, "bug in rocmprobe" in own.advice) == ("rocmprobe", True)
 
 
 @every_row("asked", ["*", f"*/convolution/{FP32}/*"])
@@ -518,12 +447,6 @@ def test_an_import_that_fails_is_named_with_the_limit_that_it_reached(ended, fac
     rungs = ladder.device(judged, "cuda:0").ladder
     assert rungs.caption == "Setting “default”: Import of torch is the first layer that fails."
     assert {rung.detail for rung in rungs.rungs[1:]} == {"not run"}
-
-
-def test_an_import_that_crashes_under_one_setting_is_no_failed_copy():
-    crash = {"state": "crash", "failure": "SIGSEGV", "phase": "start", "ending": {"status": "SIGSEGV"}}
-    found = finding(run({"default/*": crash}), "rung-copy")
-    assert found.title == "With the default settings, torch cannot be imported"
 
 
 CRASHED_IN_HIP = {
