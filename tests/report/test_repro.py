@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import pytest
 import sample
@@ -257,108 +257,76 @@ class TestFailing:
                 assert pytest.approx(outcome.numerics["max_ratio"], rel=1e-5) in found, outcome.id
 
 
+def code_for(setting: Union[str, Setting], check: str = "convolution", **rest: Any) -> str:
+    setting = SETTINGS[setting] if isinstance(setting, str) else setting
+    convolves = check not in OTHER_CHECKS
+    outcome = asked(*((sample.PROBLEMS[0], "fwd") if convolves else ()), setting=setting.name, check=check)
+    return reproduction(results(setting, outcome, **rest), outcome.id)
+
+
+DB = {"MIOPEN_FIND_MODE": "2", "MIOPEN_USER_DB_PATH": "/db"}
+SENDS = dataclasses.replace(SETTINGS["default"], name="batch-norm-pytorch", pytorch_layers=("batch_norm",))
+OWN_DB = dataclasses.replace(SETTINGS["default"], env={"MIOPEN_USER_DB_PATH": "/db"})
+LATE = {"MIOPEN_USER_DB_PATH": "<home>/db", "LD_PRELOAD": "/lib/x.so"}
+OFF = "torch.backends.cudnn.enabled = False"
+
+
 class TestSetting:
-    def code(self, setting: str, **rest: Any) -> str:
-        outcome = asked(sample.PROBLEMS[0], "fwd", setting)
-        return script(results(SETTINGS[setting], outcome, **rest), outcome)
+    @pytest.mark.parametrize(
+        ("setting", "fields", "present", "absent"),
+        [
+            pytest.param("as-found", {"variables": DB},
+                         ["'MIOPEN_FIND_MODE': '2',", "'MIOPEN_USER_DB_PATH': '/db',"], ["mkdtemp"],
+                         id="as-found has the user's variables and databases"),
+            pytest.param(OWN_DB, {}, ["'MIOPEN_USER_DB_PATH': '/db'"], [], id="a setting's own folder stays"),
+            pytest.param("default", {"variables": {"MIOPEN_FIND_MODE": "2"}},
+                         ["for name in ['MIOPEN_FIND_MODE']:\n    os.environ.pop(name, None)",
+                          "# env -u MIOPEN_FIND_MODE "], ["'MIOPEN_FIND_MODE': "],
+                         id="other settings drop what no child inherits"),
+            pytest.param("as-found", {"variables": LATE},
+                         ["# Also set when the run started: MIOPEN_USER_DB_PATH, LD_PRELOAD\n"], ["<home>"],
+                         id="redacted variables and those that come too late are told"),
+            pytest.param("deterministic", {}, ["torch.backends.cudnn.deterministic = True"], [], id="a flag"),
+            pytest.param("find-fast", {}, ["torch.backends.cudnn.benchmark = False"], [], id="benchmark"),
+            pytest.param("immediate", {}, ["torch.backends.miopen.immediate = True"], [], id="immediate"),
+            pytest.param("vendor-off", {}, [OFF], [], id="vendor-off"),
+            pytest.param("cpu", {}, ["sys.argv[1:] else 'cpu'"], [], id="cpu"),
+            pytest.param("default", {"backend": "cudnn"}, ["allow_tf32 = False"], ["MIOPEN_"],
+                         id="fp32 of cuDNN is fp32"),
+            pytest.param(SENDS, {"check": "batch-norm"}, [OFF], [], id="a layer that goes to PyTorch"),
+            pytest.param(SENDS, {"check": "gemm"}, [], [OFF], id="a check that stays in the library"),
+            pytest.param("bypass", {"check": "gemm"}, ["torch.bmm"], [], id="the bypass below convolution"),
+        ],
+    )  # fmt: skip
+    def test_code(
+        self, setting: Union[str, Setting], fields: Mapping[str, Any], present: list[str], absent: list[str]
+    ) -> None:
+        code = code_for(setting, **fields)
+        assert [each for each in present if each not in code] == []
+        assert [each for each in absent if each in code] == []
 
     def test_variables_stand_before_torch(self) -> None:
-        code = self.code("naive-only", variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+        code = code_for("naive-only", variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
         before = code[: code.index("import torch")]
         for name, value in {**SETTINGS["naive-only"].env, "HSA_OVERRIDE_GFX_VERSION": "10.3.0"}.items():
             assert f"'{name}': '{value}'," in before
         assert "'MIOPEN_USER_DB_PATH': tempfile.mkdtemp()," in before
 
-    def test_as_found_has_the_user_s_variables_and_databases(self) -> None:
-        code = self.code("as-found", variables={"MIOPEN_FIND_MODE": "2", "MIOPEN_USER_DB_PATH": "/db"})
-        assert "'MIOPEN_FIND_MODE': '2'," in code
-        assert "'MIOPEN_USER_DB_PATH': '/db'," in code
-        assert "mkdtemp" not in code
-
-    def test_a_setting_s_own_folder_stays(self) -> None:
-        outcome = asked(sample.PROBLEMS[0], "fwd")
-        setting = dataclasses.replace(SETTINGS["default"], env={"MIOPEN_USER_DB_PATH": "/db"})
-        assert "'MIOPEN_USER_DB_PATH': '/db'," in script(results(setting, outcome), outcome)
-
-    def test_others_drop_what_no_child_inherits(self) -> None:
-        code = self.code("default", variables={"MIOPEN_FIND_MODE": "2"})
-        lines = code[: code.index("import torch")].splitlines()
-        at = lines.index("for name in ['MIOPEN_FIND_MODE']:")
-        assert lines[at + 1] == "    os.environ.pop(name, None)"
-        assert "FIND_MODE" not in "".join(lines[at + 2 :])
-        told = reproduction(self.results_with("MIOPEN_FIND_MODE"), asked(sample.PROBLEMS[0], "fwd").id)
-        assert "# env -u MIOPEN_FIND_MODE " in told
-
-    def results_with(self, variable: str) -> Any:
-        outcome = asked(sample.PROBLEMS[0], "fwd")
-        return results(SETTINGS["default"], outcome, variables={variable: "2"})
-
-    def test_what_was_redacted_or_comes_too_late_is_told_instead(self) -> None:
-        variables = {"MIOPEN_USER_DB_PATH": "<home>/db", "LD_PRELOAD": "/lib/x.so"}
-        outcome = asked(sample.PROBLEMS[0], "fwd", "as-found")
-        told = reproduction(results(SETTINGS["as-found"], outcome, variables=variables), outcome.id)
-        assert "<home>" not in told
-        assert "# Also set when the run started: MIOPEN_USER_DB_PATH, LD_PRELOAD\n" in told
-
-    @pytest.mark.parametrize(
-        ("setting", "line"),
-        [
-            ("deterministic", "torch.backends.cudnn.deterministic = True"),
-            ("find-fast", "torch.backends.cudnn.benchmark = False"),
-            ("immediate", "torch.backends.miopen.immediate = True"),
-            ("vendor-off", "torch.backends.cudnn.enabled = False"),
-            ("cpu", "sys.argv[1:] else 'cpu'"),
-        ],
-    )
-    def test_flags(self, setting: str, line: str) -> None:
-        assert line in self.code(setting)
-
-    def test_fp32_of_cudnn_is_fp32(self) -> None:
-        assert "allow_tf32 = False" in self.code("default", backend="cudnn")
-        assert "MIOPEN" not in self.code("default", backend="cudnn")
-
     def test_a_setting_of_the_bypass_needs_rocmprobe(self) -> None:
         with pytest.raises(BadInput, match="needs rocmprobe"):
-            self.code("bypass")
-
-    def test_a_layer_that_a_setting_sends_to_pytorch_runs_with_the_library_off(self) -> None:
-        sends = dataclasses.replace(
-            SETTINGS["default"], name="batch-norm-pytorch", pytorch_layers=("batch_norm",)
-        )
-        batch_norm, product = (
-            asked(setting="batch-norm-pytorch", check=check) for check in ("batch-norm", "gemm")
-        )
-        off = "torch.backends.cudnn.enabled = False"
-        assert off in script(results(sends, batch_norm), batch_norm)
-        assert off not in script(results(sends, product), product)
-
-    def test_below_convolution_the_bypass_changes_nothing(self) -> None:
-        outcome = asked(setting="bypass", check="gemm")
-        assert "torch.bmm" in script(results(SETTINGS["bypass"], outcome), outcome)
+            code_for("bypass")
 
     @pytest.mark.parametrize(
-        "check",
-        [
-            "lstm",
-            "copy",
-            "training-step",
-            "autocast-step",
-            "throughput",
-            "memory",
-            "start-up",
-            "gradients",
-        ],
+        "check", ["lstm", "copy", "training-step", "autocast-step", "throughput", "memory", "gradients"]
     )
     def test_a_check_without_a_script_says_so(self, check: str) -> None:
-        outcome = asked(sample.PROBLEMS[0], check=check)
         told = f"no stand-alone script.*`rocmprobe run --settings default --only {check}` repeats the check"
         with pytest.raises(BadInput, match=told):
-            script(results(SETTINGS["default"], outcome), outcome)
+            code_for("default", check)
 
-    def test_what_was_asked_without_torch_gets_the_driver_line(self) -> None:
-        outcome = asked(sample.PROBLEMS[1], "fwd", check="miopen-direct")
-        with pytest.raises(BadInput, match=r"ran without torch.*MIOpenDriver conv -n 2 -c 64"):
-            script(results(SETTINGS["default"], outcome), outcome)
+    def test_a_test_without_torch_gets_the_driver_line(self) -> None:
+        with pytest.raises(BadInput, match=r"ran without torch.*MIOpenDriver conv -n 2 -c 16"):
+            code_for("default", "miopen-direct")
 
 
 class TestForeignText:
@@ -394,31 +362,30 @@ class TestFinding:
     def test_by_its_id_even_where_others_begin_so(self) -> None:
         outcome = self.RESULTS.outcomes[0]
         longer = dataclasses.replace(outcome, id=outcome.id + "x")
-        assert (
-            find_outcome(dataclasses.replace(self.RESULTS, outcomes=(outcome, longer)), outcome.id) == outcome
-        )
+        both = dataclasses.replace(self.RESULTS, outcomes=(outcome, longer))
+        assert find_outcome(both, outcome.id) == outcome
 
     def test_by_a_part_that_no_other_has(self) -> None:
         text = f"gemm-only/convolution/{sample.PROBLEMS[4].text}/bwd-data"
         assert find_outcome(self.RESULTS, text).id == f"cuda:0/{text}"
 
-    def test_several_are_listed(self) -> None:
-        with pytest.raises(BadInput, match=r"3 outcomes.*conv3d.*/fwd .*/bwd-data .*/bwd-weights"):
-            find_outcome(self.RESULTS, "gemm-only/convolution/conv3d")
-
-    def test_many_are_cut(self) -> None:
-        with pytest.raises(BadInput, match=r"and \d+ more") as refused:
-            find_outcome(self.RESULTS, "/")
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("gemm-only/convolution/conv3d", r"3 outcomes.*conv3d.*/fwd .*/bwd-data .*/bwd-weights"),
+            ("/", r"and \d+ more"),
+            ("cuda:0/default/ladder/gemn", r"(?s)no outcome.*nearest.*ladder/gemm"),
+            ("§§", r"no outcome matches '§§'$"),
+        ],
+        ids=["several are listed", "many are cut", "the nearest are named", "nothing is near to nonsense"],
+    )
+    def test_refused(self, text: str, told: str) -> None:
+        with pytest.raises(BadInput, match=told) as refused:
+            find_outcome(self.RESULTS, text)
+        # Failures come first.
         states = {outcome.id: outcome.fails for outcome in self.RESULTS.outcomes}
-        assert [states[word] for word in str(refused.value).split() if word in states] == 5 * [True]
-
-    def test_the_nearest_are_named_where_there_is_none(self) -> None:
-        with pytest.raises(BadInput, match=r"(?s)no outcome.*nearest.*ladder/gemm"):
-            find_outcome(self.RESULTS, "cuda:0/default/ladder/gemn")
-
-    def test_nothing_is_near_to_nonsense(self) -> None:
-        with pytest.raises(BadInput, match=r"no outcome matches '§§'$"):
-            find_outcome(self.RESULTS, "§§")
+        listed = [states[word] for word in str(refused.value).split() if word in states]
+        assert text != "/" or listed == 5 * [True]
 
 
 class TestDriverLine:
