@@ -1,4 +1,4 @@
-"""Answers of `rocmprobe explain`: known, located, elsewhere or nothing, and their format."""
+"""Answers of `rocmprobe explain`: known, located, elsewhere or nothing; signatures; and the format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rows import every_row
 
-from rocmprobe.explain.explain import SYMPTOMS, Diagnosis, Explanation, explain, located
+from rocmprobe.explain.conditions import CONDITIONS
+from rocmprobe.explain.explain import SYMPTOMS, Diagnosis, Explanation, diagnose, explain, located
 from rocmprobe.explain.facts import Facts, facts_in, merge_and_derive
 from rocmprobe.explain.failure import Failure
 from rocmprobe.explain.signatures import Hit, Signature, signatures
@@ -36,7 +37,7 @@ def printed(found: Explanation) -> list[str]:
     return [line[at : at + 80] for line in lines for at in range(0, max(len(line), 1), 80)]
 
 
-LOGS = {
+PASTED = {
     "a training that ends well": ("Epoch 1 of 3, loss 0.31\nTraining finished", "nothing"),
     "nothing": ("", "nothing"),
     "a build that works": ("[  9%] Building CXX object a.o\n[100%] Built target llama-cli", "nothing"),
@@ -56,7 +57,7 @@ LOGS = {
 }  # fmt: skip
 
 
-@every_row(("log", "kind"), LOGS.values())
+@every_row(("log", "kind"), PASTED.values())
 def test_kind_of_answer(log: str, kind: str) -> None:
     assert answer(log).answer == kind
 
@@ -230,3 +231,38 @@ def test_a_located_answer_has_at_most_eight_lines(row: Signature) -> None:
 def test_on_windows_no_command_is_a_linux_command(cause: Cause) -> None:
     step = step_for(cause.name, {"windows", "torch", "miopen", "amd"}, Place(("gfx1100",), system="windows"))
     assert not LINUX_ONLY.search("\n".join(step.commands)), step
+
+
+LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.txt"))
+NAMES = {row.name for row in causes()}
+
+
+@every_row("path", LOGS)
+def test_a_log_has_its_cause_and_a_near_miss_has_not(path: Path) -> None:
+    found = answer(path.read_text("utf-8"))
+    wanted = path.name.startswith("yes-")
+    assert (found.cause == path.parent.name) == wanted, (path.name, found.answer, found.cause)
+    assert not wanted or found.answer in ("known", "elsewhere")
+
+
+def test_every_signature_decides_a_log() -> None:
+    decided = set()
+    for path in LOGS:
+        if path.name.startswith("yes-"):
+            log = of_text(path.read_text("utf-8"))
+            hit = diagnose(log.lines, merge_and_derive(Facts(), facts_in(log))).hit
+            decided.add(hit.signature.name if hit else "")
+    naming = {row.name for row in signatures() if {each.cause for each in row.causes} - SYMPTOMS}
+    assert naming - decided == set()
+
+
+def test_rows_name_only_what_exists() -> None:
+    rows = signatures()
+    assert len({row.name for row in rows}) == len(rows)
+    assert {each.cause for row in rows for each in row.causes} <= NAMES
+    assert not [row.name for row in rows if row.harmless and row.context]
+    words = CONDITIONS | {row.name for row in rows}
+    assert {word for row in rows for each in row.causes for word in (*each.requires, *each.excludes)} <= words
+    # A signature below 90 % may locate, not name.
+    measured = [tuple(map(int, row.precision.split(" of "))) for row in rows if row.precision]
+    assert all(right >= 0.9 * named for right, named in measured)

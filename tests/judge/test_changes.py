@@ -1,4 +1,4 @@
-"""What became of each question since a former run, and what the expectations make of a run."""
+"""Changes since a former run, the effect of expectations, and the exit code under `--fail-on`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 from rows import every_row
 from synthetic import FP16, FP32, STATUS, diagnose, recommend, run
 
+from rocmprobe.cli.run import _exit_code
 from rocmprobe.judge.changes import changes, regressions, worse
 from rocmprobe.judge.judgement import judge
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.changes import KINDS
+from rocmprobe.model.exit_codes import FINDINGS, OK, WEDGED
 from rocmprobe.model.results import Fact, Results
 from rocmprobe.model.states import STATES
 
 BROKEN = {"default/convolution/*": STATUS, "as-found/convolution/*": STATUS}
 #: A machine of which the table knows that convolution may crash on it.
-KNOWN = {"default/convolution/*": {"state": "crash", "failure": "SIGSEGV", "evidence": ("SIGSEGV",)}}
+KNOWN_CRASH = {"default/convolution/*": {"state": "crash", "failure": "SIGSEGV", "evidence": ("SIGSEGV",)}}
 
 
 def baseline(results: Results) -> Baseline:
@@ -65,7 +67,7 @@ def test_every_question_that_differs_is_named_once_and_no_other(
 
 
 def test_a_known_failure_is_judged_as_the_failure_that_it_is() -> None:
-    came = later_rocm(run(KNOWN))
+    came = later_rocm(run(KNOWN_CRASH))
     found = judge(came)
     marked = [each for each in found.outcomes if each.state == "xfail"]
     assert len(marked) == 6
@@ -159,3 +161,34 @@ def test_a_job_whose_questions_rocmprobe_broke_on_does_not_pass() -> None:
     assert not worse(judge(blocked, baseline(run(BROKEN))))
     # It breaks every night, and says so in its findings.
     assert not worse(judge(broke, baseline(broke)))
+
+
+#: The card that works owes it to an override, which is a finding: a processor has none.
+WORKS, FAILING = judge(run(backend="onednn")), run({"default/convolution/*": STATUS})
+KNOWN = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(FAILING.outcomes))
+GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
+
+
+@every_row(
+    ("results", "findings", "regressions"),
+    [
+        (WORKS, OK, OK),
+        (judge(FAILING), FINDINGS, FINDINGS),
+        (judge(FAILING, KNOWN), FINDINGS, OK),
+        (judge(FAILING, GOOD), FINDINGS, FINDINGS),
+        (judge(run({"*/convolution/*": {"state": "blocked", "failure": "gpu-wedged"}})), WEDGED, WEDGED),
+    ],
+)
+def test_exit_codes_of_each_policy(results: Results, findings: int, regressions: int) -> None:
+    assert _exit_code(results, "findings") == findings
+    assert _exit_code(results, "regressions") == regressions
+    assert _exit_code(results, "never") == (WEDGED if findings == WEDGED else OK)
+
+
+def test_a_failed_cure_of_a_known_failure_is_no_regression() -> None:
+    tried = {"default/convolution/*": "xfail", "no-winograd/convolution/*": "error"}
+    results = run(tried)
+    assert next(each for each in results.settings if each.name == "no-winograd").cures
+    assert not regressions(results)
+    assert regressions(run({**tried, "default/convolution/*": "pass"}))
+    assert regressions(run({**tried, "default/softmax/*": "error"}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -23,70 +22,6 @@ from rocmprobe.report.page.bars import chart
 from rocmprobe.report.terminal.markdown import markdown
 
 
-class Outline(HTMLParser):
-    """Elements in document order, with their attributes and the text right inside them."""
-
-    VOID = frozenset({"meta", "img", "br", "input", "source", "link"})
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str], list[str]]] = []
-        self._open: list[list[str]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list) -> None:
-        text: list[str] = []
-        self.elements.append((tag, {name: value or "" for name, value in attrs}, text))
-        if tag not in self.VOID:
-            self._open.append(text)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._open and tag not in self.VOID:
-            self._open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            self._open[-1].append(data)
-
-    def texts(self, tag: str) -> list[str]:
-        return ["".join(text).strip() for name, _, text in self.elements if name == tag]
-
-
-def test_first_screen_stands_in_order_above_the_table_of_all_outcomes(rdna1: Rendered) -> None:
-    page = rdna1.html
-    marks = [
-        "SIMULATED", "ISA override", "<h1>Use rocmprobe&#39;s bypass for float32.",
-        "Convolution through MIOpen is broken",
-        "rocmprobe exec --simulated --profile results.json -- python train.py",
-        "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
-        "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
-        "For float16: Python, before the model runs", "a workspace of up to 256 MB",
-        "convolution in bfloat16", "medium: High: 15 of 15",
-        'id="h-findings"', 'id="issues"', 'id="h-costs"',
-        'class="ladder"', 'class="matrix"',
-        'id="h-identity"', "rocmprobe run --verify results.json",
-        'id="h-advice"', "AMD&#39;s own wheels for gfx1010", 'id="h-per"',
-        'id="h-alternatives"', 'id="h-throughput"', 'id="h-start-up"', 'id="h-validation"', 'id="h-memory"',
-        'id="h-evidence"', 'id="h-unlearned"', 'id="h-environment"', 'id="results-table"',
-        'id="rocmprobe-results"',
-    ]  # fmt: skip
-    body = page[page.index('<div class="content">') :]
-    places = [body.index(mark) for mark in marks]
-    assert places == sorted(places)
-
-
-def test_matrix_has_a_cell_for_each_problem_direction_and_setting(rdna1: Rendered) -> None:
-    page = rdna1.html
-    matrix = page[page.index('<table class="matrix">') :]
-    outline = Outline(matrix[: matrix.index("</table>")])
-    cells = [attrs for tag, attrs, _ in outline.elements if tag == "a"]
-    assert len(cells) == len(sample.PROBLEMS) * 3 * 4
-    assert sum("bad" in cell["class"] for cell in cells) == len(sample.PROBLEMS) * 3 * 2
-    assert outline.texts("th")[2:6] == ["default", "bypass", "gemm-only", "vendor-off"]
-    for cell in cells:
-        assert f'id="{cell["href"][1:]}"' in page
-
-
 def test_worst_state_wins_in_a_cell(tmp_path: Path) -> None:
     problem = sample.PROBLEMS[0]
     states = ("pass", "hang", "slow")
@@ -100,17 +35,6 @@ def test_worst_state_wins_in_a_cell(tmp_path: Path) -> None:
     matrix = page[page.index('<table class="matrix">') :]
     cells = re.findall(r'<td><a class="state (\w+)"[^>]*title="([^"]*)"', matrix)
     assert cells == [("bad", "hang: hang")]
-
-
-def test_many_settings_make_a_compact_matrix(tmp_path: Path) -> None:
-    outcomes = tuple(
-        sample.outcome(
-            f"setting-{n}", "convolution", "conv", "pass", problem=sample.PROBLEMS[0], direction="fwd"
-        )
-        for n in range(9)
-    )
-    page = render(dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes), tmp_path).html
-    assert '<table class="matrix compact">' in page
 
 
 def test_every_state_has_its_pytest_outcome(tmp_path: Path) -> None:
@@ -151,11 +75,8 @@ def test_texts_for_issues_are_embedded(rdna1: Rendered) -> None:
 
 
 def test_page_asks_for_nothing_outside_itself(rdna1: Rendered) -> None:
-    for tag, attrs, _ in Outline(rdna1.html).elements:
-        assert not attrs.get("src"), tag
-        assert tag != "link"
-        if tag != "a":
-            assert not attrs.get("href")
+    assert re.findall(r"<(?!a\b)\w[^>]*\s(?:src|href)=", rdna1.html) == []
+    assert "<link" not in rdna1.html
 
 
 @pytest.mark.parametrize(
@@ -187,38 +108,6 @@ def test_shell_block_quotes_values_and_leaves_out_what_is_no_name(tmp_path: Path
     page = render(dataclasses.replace(results, recommendation=recommendation), tmp_path).html
     assert str(Markup.escape("export A='x; rm y'")) in page
     assert "export B C" not in page
-
-
-def test_what_was_said_before_is_said_once(rdna1: Rendered) -> None:
-    page = rdna1.html[: rdna1.html.index('id="h-outcomes"')]
-    failed = sum(each.state == "error" and each.rung == "conv" for each in sample.rdna1().outcomes)
-    evidence = page[page.index('id="h-evidence"') :]
-    assert evidence.count("MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:518") == 2, "once, and in the log"
-    assert evidence.count("Said the same as") == failed - 1
-    assert evidence.count("operands = {}") == 1, "one script for all that failed for this reason"
-    assert 'id="l0"' in evidence
-
-
-def test_failures_carry_command_variables_attempts_and_log(rdna1: Rendered) -> None:
-    name = f"cuda:0/gemm-only/convolution/{sample.PROBLEMS[0].text}/fwd"
-    entry = rdna1.html[rdna1.html.index(f"rocmprobe repro results.json {name}<") :]
-    entry = entry[: entry.index("</details>")]
-    for words in (
-        "MIOPEN_DEBUG_CONV_DIRECT=0 MIOPEN_DEBUG_CONV_WINOGRAD=0", "attempts 1, 2",
-        "error · 40 ms, 40 ms · RuntimeError", "cuda:0/gemm-only, exit 0", 'href="#l0"',
-    ):  # fmt: skip
-        assert words in entry
-
-
-def test_what_failed_is_listed_by_reason_above(rdna1: Rendered) -> None:
-    section = rdna1.html[rdna1.html.index('id="h-findings"') : rdna1.html.index('id="h-advice"')]
-    listed = re.findall(
-        r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+) failed</span></li>', section
-    )
-    first = next(i for i, each in enumerate(sample.rdna1().outcomes) if each.rung == "conv")
-    conv = ("error in convolution: RuntimeError: miopenStatusUnknownError (the defaults, only GEMM)", "30")
-    assert (f"o{first}", *conv) in listed
-    assert sum(int(amount) for *_, amount in listed) == 31
 
 
 def test_findings_explain_their_cause_once(tmp_path: Path) -> None:
@@ -295,16 +184,6 @@ def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
         assert cost in paper
 
 
-def test_bars_have_names_and_values_in_words(rdna1: Rendered) -> None:
-    told = re.sub(r"<[^>]+>", " ", rdna1.html)
-    for words in (
-        "vendor-off measured 3 MiB", "vendor-off predicted 2.5 MiB", "bypass cold 2.07 ms",
-        "bypass warm 2.07 ms",
-    ):  # fmt: skip
-        assert words in re.sub(r"\s+", " ", told), words
-    assert "<svg" not in rdna1.html
-
-
 def test_the_longest_bar_of_a_chart_fills_the_width() -> None:
     label, rows = chart("times", [("fast", "first", 1.0, "1 s"), ("slow", "second", 2**1000, "long")])
     assert (label, [row.bar.note for row in rows]) == ("times", ["1 s", "long"])
@@ -328,15 +207,6 @@ def test_wrong_results_show_where_they_are_off(tmp_path: Path) -> None:
     assert drawn == "     0 ..#+\n     1 ...."
 
 
-def test_each_outcome_has_a_row_and_its_evidence_an_anchor(rdna1: Rendered) -> None:
-    assert [row.name for row in rows(rdna1.html) if row.result == "Failed"] == [
-        outcome.id for outcome in sample.rdna1().outcomes if outcome.meaning.pytest == "failed"
-    ]
-    assert len(rows(rdna1.html)) == len(sample.rdna1().outcomes)
-    anchors = set(re.findall(r'id="(o\d+)"', rdna1.html))
-    assert anchors == {f"o{number}" for number in range(len(sample.rdna1().outcomes))}
-
-
 def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:
     first: Results = sample.rdna1()
     second: tuple[Outcome, ...] = sample.healthy_cpu().outcomes
@@ -344,29 +214,6 @@ def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:
     assert page.count('<ol class="ladder">') == page.count('<table class="matrix">') == 2
     assert "Tests from layer to layer on cuda:0" in page
     assert "Tests from layer to layer on cpu" in page
-
-
-def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -> None:
-    lstm = [
-        dataclasses.replace(
-            sample.outcome(setting, "lstm", "primitives", state), id=f"cpu/{setting}/lstm/{dtype}",
-            dtype=dtype, device="cpu",
-        )
-        for setting in ("default", "vendor-off")
-        for dtype, state in (("float32", "pass"), ("float16", "n/a"))
-    ]  # fmt: skip
-    results = sample.healthy_cpu()
-    outcomes = [
-        dataclasses.replace(each, state="n/a") if each.rung == "train" else each for each in results.outcomes
-    ]
-    page = render(dataclasses.replace(results, outcomes=(*outcomes, *lstm)), tmp_path / "checks").html
-    table = page[page.index('<table class="checks">') :]
-    table = table[: table.index("</table>")]
-    assert re.search(r'rowspan="2" class="problem">lstm<', table)
-    assert table.index("float32") < table.index("float16")
-    assert 'class="by-layer"' in page
-    # What does not apply to this machine does not keep the ladder from holding.
-    assert "every layer that applies works" in page
 
 
 def test_a_page_of_a_run_that_goes_on_says_so_and_reloads_itself() -> None:

@@ -1,14 +1,52 @@
-"""The report's tables of what was timed: rates, and settings against each other."""
+"""Sections of the page: settings by their codes, throughput, memory and sensors."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
+from typing import Any
 
 import pytest
 import sample
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import named_machine
 
-from rocmprobe.model.results import Setting
+from rocmprobe.judge.evidence import Evidence
+from rocmprobe.judge.findings.alarms import telemetry_findings
+from rocmprobe.judge.summary import summarize
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.model.results import Results, Setting
+from rocmprobe.model.results_file import from_json
+from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
+from rocmprobe.report.codes import short_codes
+from rocmprobe.report.page import html
+from rocmprobe.report.page.memory import memory
+from rocmprobe.report.page.telemetry_section import telemetry
 from rocmprobe.report.page.throughput import throughput
+from rocmprobe.simulate.machines import load_machine
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("default", "De"), ("vendor-off", "VO"), ("bypass+vendor-off", "BVO"), ("cpu", "CPU"), ("§", "?")],
+)
+def test_initials_or_the_beginning(name: str, code: str) -> None:
+    assert short_codes([name]) == {name: code}
+
+
+def test_the_settings_of_the_package_have_short_codes() -> None:
+    codes = short_codes(setting.name for setting, _, _ in all_settings())
+    assert max(map(len, codes.values())) <= 4
+
+
+@given(st.lists(st.text(), unique=True))
+def test_no_two_are_the_same(names: list[str]) -> None:
+    codes = short_codes(names)
+    assert list(codes) == names
+    assert len(set(codes.values())) == len(names)
+
 
 SETTINGS = (
     sample.DEFAULT,
@@ -187,3 +225,113 @@ def test_clocks_and_temperatures_are_told():
     shown = throughput(dataclasses.replace(sample.rdna1(), outcomes=(outcome,)))
     assert "core clock 800 to 1560 MHz, edge 41 to 63 °C" in shown.caption
     assert "clock" not in timed().caption
+
+
+FIRST = sample.PROBLEMS[0]
+MIB = 1 << 20
+PEAKS = {
+    "default": {"peak_bytes": 6 * MIB, "least_bytes": 3 * MIB},
+    "vendor-off": {"peak_bytes": 17 * MIB, "predicted_bytes": 16 * MIB},
+    "bypass": {"peak_bytes": 10 * MIB, "predicted_bytes": 9 * MIB},
+}
+
+
+def memory_outcomes(**changes: Any) -> Results:
+    made = []
+    for setting, peaks in PEAKS.items():
+        kept = {"saved_bytes": 2 * MIB, "predicted_saved_bytes": 2 * MIB}
+        common: dict[str, Any] = {"problem": FIRST, "device": "cpu"}
+        state = changes.get(setting, "pass")
+        made.append(sample.outcome(setting, "memory", "conv", state, memory={**kept, **peaks}, **common))
+    return dataclasses.replace(sample.healthy_cpu(), outcomes=tuple(made))
+
+
+def test_measured_beside_predicted() -> None:
+    found = memory(memory_outcomes())
+    assert found
+    [(label, table)] = found.tables
+    assert label == FIRST.text
+    assert table.header == ("setting", "peak", "kept for backward")
+    kept = "2 MiB; predicted 2 MiB"
+    assert table.rows == (
+        ("default", "6 MiB; at least 3 MiB", kept),
+        ("vendor-off", "17 MiB; predicted 16 MiB", kept),
+        ("bypass", "10 MiB; predicted 9 MiB", kept),
+    )
+
+
+def test_what_did_not_pass_says_so() -> None:
+    found = memory(memory_outcomes(bypass="wrong"))
+    assert found
+    assert found.tables[0][1].rows[-1][1].endswith(" wrong: 10 MiB; predicted 9 MiB")
+
+
+def test_nothing_measured_is_no_table() -> None:
+    assert memory(dataclasses.replace(memory_outcomes(), outcomes=())) is None
+
+
+@pytest.mark.parametrize("odd", [float("nan"), "12", None, 10**400, -1, True])
+def test_odd_numbers_do_no_harm(odd: Any) -> None:
+    broken = tuple(
+        dataclasses.replace(outcome, memory=dict.fromkeys(outcome.memory, odd))
+        for outcome in memory_outcomes().outcomes
+    )
+    assert memory(dataclasses.replace(memory_outcomes(), outcomes=broken))
+
+
+HOT = load_machine(named_machine("hot-weak-fan")).telemetry
+
+
+def section(results: Results) -> str:
+    """Return the section of the page, or "" if the page has none."""
+    found = re.search(
+        r'<section aria-labelledby="h-telemetry">.*?</section>', html.page(summarize(results)), re.S
+    )
+    return found[0] if found else ""
+
+
+def of(results: Results, *devices: DeviceTelemetry) -> Results:
+    made = dataclasses.replace(results, telemetry=devices)
+    return dataclasses.replace(made, findings=(*made.findings, *telemetry_findings(Evidence(made))))
+
+
+def test_extremes_and_alarms() -> None:
+    shown = section(of(dataclasses.replace(sample.rdna1(), simulated=None), *HOT))
+    assert "The fan runs at 33 % while junction is at 104 °C" in shown
+    cells = re.sub(r"<[^>]+>", "|", shown)
+    assert re.search(r"fan, driven at\|+0 %\|+33 %\|+33 %", cells)
+    assert re.search(r"temperature, junction\|+44 °C\|+104 °C\|+104 °C\|+105 °C", cells)
+    assert "Made up" not in shown
+
+
+def test_nothing_where_nothing_was_sampled_and_simulation_says_so() -> None:
+    assert section(sample.healthy_cpu()) == ""
+    assert section(of(sample.rdna1())) == ""
+    assert "Synthetic data: this machine is simulated." in section(sample.rdna1())
+
+
+def test_a_gpu_that_slept_is_said_to() -> None:
+    asleep = summary("0000:0b:00.0", "RX 5600 XT", "", [(float(second), {}) for second in range(9)], {})
+    shown = section(of(sample.healthy_cpu(), asleep))
+    assert "9 samples over 8 s, 9 of them while it was asleep" in shown
+    assert "<table" not in shown
+
+
+def test_alarms_stand_with_their_own_gpu() -> None:
+    other = dataclasses.replace(HOT[0], device="0000:0c:00.0", values={
+        name: series for name, series in HOT[0].values.items() if not name.startswith(("temperature", "fan"))
+    })  # fmt: skip
+    found = telemetry(of(sample.healthy_cpu(), *HOT, other))
+    assert found is not None
+    assert [len(device.alarms) for device in found.devices] == [2, 0]
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e300, -1e300])
+def test_numbers_that_cannot_be_shown_do_not_break_the_page(value: float) -> None:
+    series = Series(value, value, value, (value, 50.0, 60.0, value))
+    row = {"device": "<b>", "name": "<script>", "started": "", "samples": 4, "seconds": [0, value, 2, None],
+           "values": {"power_w": dataclasses.asdict(series), "<i>": dataclasses.asdict(series)},
+           "limits": {"power_w": {"value": value, "source": ""}}}  # fmt: skip
+    shown = section(of(sample.healthy_cpu(), from_json(DeviceTelemetry, row)))
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
