@@ -23,14 +23,7 @@ from stand_in_libraries import python_without_torch
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.check import CHECK, setting_of
 from rocmprobe.engine.check_plan import cases_of
-from rocmprobe.engine.check_verdict import (
-    CheckProgress,
-    Facts,
-    Over,
-    Verdict,
-    exit_code,
-    make_verdict,
-)
+from rocmprobe.engine.check_verdict import CheckProgress, Facts, Over, Verdict, exit_code, make_verdict
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.run_state import Running
 from rocmprobe.engine.targets import Device

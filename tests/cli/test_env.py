@@ -9,7 +9,7 @@ import pytest
 import sample
 from runs import cli
 
-from rocmprobe.model.results import Configuration, Finding, Setting
+from rocmprobe.model.results import Configuration, Finding, Recommendation, Setting
 from rocmprobe.model.results_file import write_results
 
 
@@ -59,35 +59,41 @@ def test_a_variable_that_no_cache_stores_comes_with_new_caches(
     assert "set TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR to new folders" in done.stderr
 
 
-def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:
+def recommended(configuration: Configuration, **changes: object) -> Recommendation:
+    """The recommendation of the sample, but for its configuration."""
     recommendation = sample.rdna1().recommendation
     assert recommendation is not None
-    nothing = dataclasses.replace(recommendation, verdict="none", configuration=Configuration())
-    done = cli("env", written(tmp_path, recommendation=nothing), "--simulated")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "no configuration" in done.stderr
+    return dataclasses.replace(recommendation, configuration=configuration, **changes)
 
 
-def test_what_is_no_name_of_a_variable_reaches_no_shell(tmp_path: Path) -> None:
-    recommendation = sample.rdna1().recommendation
-    assert recommendation is not None
-    configuration = dataclasses.replace(recommendation.configuration, env={"A B;rm": "x"})
-    hostile = dataclasses.replace(recommendation, configuration=configuration)
-    done = cli("env", written(tmp_path, recommendation=hostile), "--simulated")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "not the name of a variable" in done.stderr
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        pytest.param({}, 2, "add --simulated", id="results of a simulated machine"),
+        pytest.param(
+            {"simulated": None, "recommendation": recommended(Configuration(), verdict="none")}, 1,
+            "no configuration", id="no configuration",
+        ),
+        pytest.param(
+            {"simulated": None, "recommendation": recommended(Configuration("bypass", {"A B;rm": "x"}))}, 2,
+            "not the name of a variable", id="a name that is no variable's",
+        ),
+    ],
+)  # fmt: skip
+def test_what_gives_no_variables_is_one_line(
+    tmp_path: Path, changes: dict[str, object], code: int, words: str
+) -> None:
+    done = cli("env", written(tmp_path, **changes))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert words in done.stderr
 
 
 def test_layers_that_variables_cannot_send_are_a_line_for_the_program(tmp_path: Path) -> None:
-    recommendation = sample.rdna1().recommendation
-    assert recommendation is not None
     configuration = Configuration(
         "no-winograd+batch-norm-pytorch", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
         'import rocmprobe.bypass\nrocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
     )  # fmt: skip
-    changed = dataclasses.replace(recommendation, configuration=configuration)
-    done = cli("env", written(tmp_path, recommendation=changed), "--simulated")
+    done = cli("env", written(tmp_path, recommendation=recommended(configuration)), "--simulated")
     assert (done.returncode, done.stdout) == (0, "export MIOPEN_DEBUG_CONV_WINOGRAD=0\n")
     assert done.stderr.splitlines()[-1] == configuration.code.splitlines()[-1]
 
@@ -106,13 +112,6 @@ def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
     assert done.stderr == (
         f"rocmprobe: --setting: the run of {path} had no setting 'gemm_only'; similar: 'gemm-only'\n"
     )
-
-
-def test_results_of_a_simulated_machine_are_refused(tmp_path: Path) -> None:
-    done = cli("env", written(tmp_path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "add --simulated" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
@@ -159,12 +158,7 @@ def test_variables_that_must_not_be_set_are_unset(tmp_path: Path, shell: str, ex
         unset=("HSA_ENABLE_SDMA",),
     )  # fmt: skip
     configuration = Configuration("mine", setting.env, unset=("MIOPEN_FIND_MODE", "HSA_ENABLE_SDMA"))
-    recommendation = sample.rdna1().recommendation
-    assert recommendation is not None
-    path = written(
-        tmp_path, simulated=None, settings=(setting,),
-        recommendation=dataclasses.replace(recommendation, configuration=configuration),
-    )  # fmt: skip
+    path = written(tmp_path, simulated=None, settings=(setting,), recommendation=recommended(configuration))
     done = cli("env", path, "--shell", shell)
     assert (done.returncode, done.stdout) == (0, expected)
     assert ("unset them yourself: MIOPEN_FIND_MODE, HSA_ENABLE_SDMA" in done.stderr) is (shell == "dotenv")

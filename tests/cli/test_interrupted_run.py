@@ -11,16 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import (
-    SMALL,
-    Background,
-    environment,
-    journal,
-    kinds,
-    machine_file,
-    resume,
-    wait_until,
-)
+from runs import SMALL, Background, environment, journal, kinds, machine_file, resume, wait_until
 
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.model.results_file import read_results

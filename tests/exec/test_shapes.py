@@ -151,43 +151,6 @@ torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3))
     assert (died_in["kind"], set(counts_of(died_in).values())) == ("conv2d", {0})
 
 
-#: The children import torch, not the program. The last two end without exit functions.
-LATE = """
-import multiprocessing, os, sys
-
-def convolve(times):
-    import torch
-    torch.set_num_threads(1)
-    for _ in range(times):
-        torch.nn.functional.conv1d(torch.ones(1, 2, 5), torch.ones(3, 2, 3))
-
-if __name__ == "__main__":
-    for number, method in enumerate(("fork", "spawn", "forkserver")):
-        process = multiprocessing.get_context(method).Process(target=convolve, args=(10**number,))
-        process.start()
-        process.join()
-    for number, end in enumerate((os._exit, lambda code: os.kill(os.getpid(), 9)), 3):
-        if os.fork() == 0:
-            convolve(10**number)
-            end(0)
-        os.wait()
-"""
-
-
-@pytest.mark.thorough
-def test_every_kind_of_child_counts_alike(tmp_path: Path) -> None:
-    """A child that ends without exit functions has no line of status, but its convolutions are recorded."""
-    done = rocmprobe(
-        "exec", "--bypass", "always", "--", sys.executable, "-m", "rocmprobe", "shapes", "-o", "shapes.json",
-        "--", sys.executable, "-W", "ignore", program(tmp_path, LATE),
-        cwd=tmp_path, env={"ROCMPROBE_BYPASS_STATUS": "status"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (problem,) = read(tmp_path)["problems"]
-    assert counts_of(problem)["fwd"] == 11111
-    assert [sum(line["calls"].values()) for line in told(tmp_path / "status")] == [1, 10, 100]
-
-
 @pytest.mark.thorough
 def test_a_program_does_not_fail_for_being_watched(tmp_path: Path) -> None:
     text = """

@@ -66,10 +66,23 @@ def test_wrong_attention_is_noticed(check: str, monkeypatch: pytest.MonkeyPatch)
     assert (answer.state, answer.numerics["of"].partition(":")[0]) == ("wrong", "causal")
 
 
-def test_a_torch_without_attention_says_which_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(ATTENTION, raising=False)
-    with pytest.raises(NotApplicable, match=r"has no scaled_dot_product_attention; 2.0 is the first"):
-        ask("attention")
+@pytest.mark.parametrize(
+    ("check", "dtype", "name", "words"),
+    [
+        ("attention", "float32", ATTENTION, "has no scaled_dot_product_attention; 2.0 is the first"),
+        ("int-matmul", "int8", "torch._int_mm", "2.1 is the first"),
+        ("inductor", "float32", "torch.compile", "has no torch.compile; 2.0 is the first"),
+        ("kernel", "float32", "", "compiled for a GPU, but this test runs on a CPU"),
+        ("triton", "float32", "", "this test runs on a CPU"),
+    ],
+)
+def test_what_this_torch_or_device_lacks_is_not_applicable(
+    check: str, dtype: str, name: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name:
+        monkeypatch.delattr(name, raising=False)
+    with pytest.raises(NotApplicable, match=words):
+        ask(check, dtype)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -87,17 +100,6 @@ def test_a_product_of_bytes_is_exact(wrong: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch, "_int_mm", lambda a, b: (a.long() @ b.long()).int() + wrong, raising=False)
     answer = ask("int-matmul", "int8")
     assert (answer.state, answer.numerics["exact"]) == (("wrong", False) if wrong else ("pass", True))
-
-
-def test_a_torch_without_products_of_bytes_says_which_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch, "_int_mm", raising=False)
-    with pytest.raises(NotApplicable, match=r"2.1 is the first"):
-        ask("int-matmul", "int8")
-
-
-def test_kernels_of_our_own_are_for_gpus() -> None:
-    with pytest.raises(NotApplicable, match="compiled for a GPU, but this test runs on a CPU"):
-        ask("kernel")
 
 
 class AsAGpu:
@@ -186,21 +188,10 @@ def test_what_is_missing_to_compile_with_is_told_apart_from_what_fails(said: str
         raise RuntimeError(said)
 
 
-def test_there_is_no_triton_for_a_cpu() -> None:
-    with pytest.raises(NotApplicable, match="this test runs on a CPU"):
-        ask("triton")
-
-
 @pytest.mark.parametrize("factor", [1.0, 1.001])
 def test_a_network_that_is_compiled_wrong_is_noticed(factor: float) -> None:
     answer = answer_by("inductor", Made(lambda *_: None, lambda output: output * factor))
     assert answer.state == ("pass" if factor == 1 else "wrong")
-
-
-def test_a_torch_that_compiles_nothing_says_which_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch, "compile", raising=False)
-    with pytest.raises(NotApplicable, match=r"has no torch.compile; 2.0 is the first"):
-        ask("inductor")
 
 
 @pytest.mark.thorough
