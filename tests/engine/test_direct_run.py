@@ -6,7 +6,6 @@ Nothing detects a GPU here, so a run is told of one.
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,25 +101,6 @@ def test_the_fault_of_miopen_is_named_with_the_command_that_shows_it(asked):
     command = "MIOpenDriver conv -n 1 -c 4 -H 8 -W 8 -k 4 -y 3 -x 3 -F 1"
     assert finding.evidence[-1] == command
     assert done.results.recommendation.sentence.endswith("rocBLAS works and MIOpen fails.")
-
-
-@pytest.mark.thorough
-def test_a_torch_that_cannot_be_imported_is_at_fault_where_the_libraries_work(asked, tmp_path):
-    package = tmp_path / "site" / "torch"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise OSError('libc10_hip.so: undefined symbol')")
-    (package / "version.py").write_text("__version__ = '2.4.0+rocm6.1'\ncuda = None\nhip = '6.1.40091'\n")
-    done = asked(
-        "--settings", "default,", "--purpose", "inference", "--only", "copy", "--only", "convolution",
-        "--only", "miopen-direct",
-        python=sys.executable, PYTHONPATH=f"{package.parent}:{CHECKOUT}",
-    )  # fmt: skip
-    assert done.ended.returncode == 1, done.ended.stderr
-    assert done.states[case("miopen-direct", PROBLEM, "fwd")] == "pass"
-    assert "pass" not in {state for name, state in done.states.items() if "direct" not in name}
-    ids = {finding.id: finding for finding in done.results.findings}
-    assert ids["miopen-direct"].layer == "torch-build"
-    assert "MIOpen computes correctly without PyTorch" in ids["miopen-direct"].title
 
 
 @pytest.mark.thorough

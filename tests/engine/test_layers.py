@@ -99,22 +99,6 @@ def test_the_cpu_of_a_gpu_run_names_its_own_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_layer_that_fails_in_miopen_is_asked_by_pytorch_s_own_kernels(tmp_path: Path) -> None:
-    fault = {"library": "miopen", "operator": "^lstm$", "effect": "raise", "message": "it failed"}
-    machine = machine_file(tmp_path / "machine.toml", fault)
-    only = [argument for check in ("lstm", "gru") for argument in ("--only", f"*/{check}/float32")]
-    found = run(tmp_path / "out", "--simulate", machine, *only)
-    states = {f"{outcome.setting}/{outcome.check}": outcome.state for outcome in found.outcomes.values()}
-    assert states["default/lstm"] == "error"
-    assert states["rnn-pytorch/lstm"] == states["rnn-pytorch/gru"] == "pass"
-    setting = found.results.setting("rnn-pytorch")
-    assert setting is not None
-    assert (setting.verdict, setting.pytorch_layers) == ("native", ("rnn",))
-    sound = run(tmp_path / "sound", "--simulate", "healthy-gfx1100", *only)
-    assert not any(outcome.setting == "rnn-pytorch" for outcome in sound.outcomes.values())
-
-
-@pytest.mark.thorough
 def test_a_fault_of_one_call_in_five_at_a_large_size_is_found(tmp_path: Path) -> None:
     fault = {"library": "miopen", "effect": "wrong", "chance": 0.2, "problem": "-i224x"}
     machine = machine_file(tmp_path / "machine.toml", fault)
