@@ -7,10 +7,13 @@ import os
 import shutil
 import signal
 import threading
+from functools import partial
 
+import comparing
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import calls, check, everything
 from torch import nn
 
 from rocmprobe import bypass
@@ -36,11 +39,6 @@ def clean():
         torch._dynamo.reset()
 
 
-def calls():
-    assert not bypass.status()["native"]
-    return sum(bypass.status()["calls"].values())
-
-
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
@@ -52,18 +50,7 @@ class Network(nn.Module):
         return self.last(torch.relu(self.depthwise(torch.relu(self.first(input)))))
 
 
-def everything(network, input):
-    """Output and gradients of input and parameters."""
-    input = input.detach().requires_grad_()
-    output = network(input)
-    gradient = torch.linspace(-1, 1, output.numel()).reshape(output.shape)
-    return [output.detach(), *torch.autograd.grad(output, [input, *network.parameters()], gradient)]
-
-
-def assert_close(mine, theirs):
-    assert len(mine) == len(theirs)
-    for got, expected in zip(mine, theirs):
-        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+assert_close = partial(comparing.assert_close, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.thorough
@@ -182,12 +169,8 @@ def test_vmap_over_any_operand(in_dims, transposed, groups):
         output = mapped(*operands)
         return [output.detach(), *torch.autograd.grad(output.square().sum(), operands)]
 
-    expected = results()
-    with bypass.enabled("cpu"):
-        got = results()
+    check(results)
     assert calls() >= 3
-    for mine, theirs in zip(got, expected):
-        torch.testing.assert_close(mine, theirs)
 
 
 @torch_2
@@ -212,12 +195,7 @@ def test_jvp_vjp_and_gradients_for_each_sample(transposed):
         )(directions)
         return [*each, tangent, *pull(torch.ones((), dtype=torch.float64)), several]
 
-    expected = results()
-    with bypass.enabled("cpu"):
-        got = results()
-    assert calls()
-    for mine, theirs in zip(got, expected):
-        torch.testing.assert_close(mine, theirs)
+    check(results)
 
 
 def test_after_uninstall_pytorchs_own_graph_stands_under_every_transform():

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sample
@@ -44,52 +45,57 @@ def none() -> Results:
     return dataclasses.replace(results, recommendation=nothing)
 
 
-@pytest.mark.thorough
-def test_a_setting_holds_in_a_program(tmp_path: Path) -> None:
-    text = f"""
-import os, sys
-print(os.environ.get("HSA_OVERRIDE_GFX_VERSION"), os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"))
-{CONVOLVES}
-print(torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark)
-"""
-    path = program(tmp_path, text)
-    for number, (setting, device, wanted, printed, bypassed) in enumerate([
-        (BYPASS, "cpu", "auto", "10.3.0 None\nTrue True False\n", True),
-        (BOTH, "cpu", "never", "10.3.0 None\nFalse True False\n", False),
-        (EVERYTHING, "cuda:0", "always", "None 0\nTrue False True\n", True),
-    ]):  # fmt: skip
-        env = None if setting is EVERYTHING else OVERRIDE
-        results = profile(tmp_path, recommending(setting, device, env))
-        status = tmp_path / f"status-{number}"
-        done = executed(
-            tmp_path, "--profile", results, "--bypass", wanted, "--", sys.executable, path,
-            ROCMPROBE_BYPASS_STATUS=status.name,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == printed
-        assert any(line["calls"] for line in told(status)) is bypassed
-        assert f"the setting {setting.name} of {results}" in done.stderr.splitlines()[0]
-
-
-@pytest.mark.thorough
-def test_convolution_stays_and_other_layers_leave_the_library(tmp_path: Path) -> None:
-    text = f"""
-import os
+#: Every member of a setting at once.
+MIXED = dataclasses.replace(
+    EVERYTHING, name="mixed", members=("a", "b"), unset=("MIOPEN_FIND_MODE",), pytorch_layers=("rnn",),
+    torch={"cudnn.benchmark": True, "cuda.enable_flash_sdp": False}, bypass=True,
+)  # fmt: skip
+#: Convolution, batch norm and LSTM, and what a program can see of the conditions that it runs under.
+TELLS = f"""
+import json, os
 {CONVOLVES}
 torch.nn.BatchNorm2d(4)(output.detach()).sum().backward()
 torch.nn.LSTM(3, 4)(torch.randn(5, 2, 3))
-print(os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"), torch.backends.mkldnn.enabled)
+names = ("HSA_OVERRIDE_GFX_VERSION", "MIOPEN_DEBUG_CONV_WINOGRAD", "MIOPEN_FIND_MODE")
+seen = {{name.split("_")[-1]: os.environ.get(name) for name in names}}
+backends, flash = torch.backends, getattr(torch.backends.cuda, "flash_sdp_enabled", lambda: False)
+flags = {{"mkldnn": backends.mkldnn.enabled, "cudnn": backends.cudnn.enabled}}
+print(json.dumps({{**seen, **flags, "benchmark": backends.cudnn.benchmark, "flash": flash()}}))
 """
-    results = profile(tmp_path, recommending(BY_LAYER))
-    done = executed(
-        tmp_path, "--profile", results, "--", sys.executable, program(tmp_path, text),
-        ROCMPROBE_BYPASS_STATUS="status",
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
-    assert "(MIOPEN_DEBUG_CONV_WINOGRAD=0, batch norm in PyTorch, recurrent layers in PyTorch)" in done.stderr
-    (line,) = told(tmp_path / "status")
-    assert (line["calls"], line["pytorch"]) == ({}, {"batch_norm": 1, "rnn": 1})
-    assert conditions(results, "always").bypass == ("cuda", "cpu")
+NATIVE_FLAGS = {"mkldnn": True, "cudnn": True, "benchmark": False}
+LAYERS = "(MIOPEN_DEBUG_CONV_WINOGRAD=0, batch norm in PyTorch, recurrent layers in PyTorch)"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("setting", "device", "env", "bypass", "seen", "bypassed", "pytorch"),
+    [
+        (BYPASS, "cpu", OVERRIDE, "auto", {"VERSION": "10.3.0", "WINOGRAD": None, **NATIVE_FLAGS}, True, {}),
+        (BOTH, "cpu", OVERRIDE, "never", {"VERSION": "10.3.0", **NATIVE_FLAGS, "mkldnn": False}, False, {}),
+        (EVERYTHING, "cuda:0", None, "always",
+         {"VERSION": None, "WINOGRAD": "0", "mkldnn": True, "cudnn": False, "benchmark": True}, True, {}),
+        (BY_LAYER, "cpu", None, "auto", {"WINOGRAD": "0", "mkldnn": True}, False,
+         {"batch_norm": 1, "rnn": 1}),
+        (MIXED, "cpu", None, "auto",
+         {"MODE": None, "benchmark": True, "flash": False, "mkldnn": False}, True, {"rnn": 1}),
+    ],
+    ids=["bypass", "vendor-off, bypass refused", "everything, bypass forced", "by layer", "every member"],
+)  # fmt: skip
+def test_a_setting_holds_in_a_program(
+    tmp_path: Path, setting: Setting, device: str, env: dict[str, str] | None, bypass: str,
+    seen: dict[str, Any], bypassed: bool, pytorch: dict[str, int],
+) -> None:  # fmt: skip
+    path = profile(tmp_path, recommending(setting, device, env))
+    command = ("--", sys.executable, program(tmp_path, TELLS))
+    variables = {"ROCMPROBE_BYPASS_STATUS": "status", "MIOPEN_FIND_MODE": "7"}
+    done = executed(tmp_path, "--profile", path, "--bypass", bypass, *command, **variables)
+    assert done.returncode == 0, done.stderr
+    assert seen.items() <= json.loads(done.stdout).items()
+    assert f"the setting {setting.name} of {path}" in done.stderr.splitlines()[0]
+    assert setting is not BY_LAYER or LAYERS in done.stderr
+    lines = told(tmp_path / "status")
+    assert any(line["calls"] for line in lines) is bypassed
+    assert [line["pytorch"] for line in lines if line["pytorch"]] == [pytorch] * bool(pytorch)
 
 
 def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
@@ -205,6 +211,7 @@ def test_always_adds_the_bypass_to_whatever_is_recommended(tmp_path: Path) -> No
     for results, off in ((none(), ()), (recommending(VENDOR_OFF, "cuda:0"), ("cuda",))):
         under = conditions(profile(tmp_path, results), "always")
         assert (set(under.bypass), under.vendor_off) == ({"cuda", "cpu"}, off)
+    assert conditions(profile(tmp_path, recommending(BY_LAYER)), "always").bypass == ("cuda", "cpu")
     with pytest.raises(BadInput, match="results"):
         conditions(tmp_path / "none.json", "always")
 
@@ -343,27 +350,3 @@ def test_settings_are_combined_by_name(tmp_path: Path) -> None:
             conditions(path, "auto", wrong)
     with pytest.raises(BadInput, match="exclude each other"):
         conditions(path, "auto", "no-override+override-gfx1030")
-
-
-@pytest.mark.thorough
-def test_every_member_of_a_setting_holds_in_a_program(tmp_path: Path) -> None:
-    mixed = dataclasses.replace(
-        GEMM_ONLY, name="mixed", members=("a", "b"), unset=("MIOPEN_FIND_MODE",), pytorch_layers=("rnn",),
-        torch={"cudnn.benchmark": True, "cuda.enable_flash_sdp": False}, vendor_library=False, bypass=True,
-    )  # fmt: skip
-    text = f"""
-import os
-{CONVOLVES}
-torch.nn.LSTM(3, 4)(torch.randn(5, 2, 3))
-flash = getattr(torch.backends.cuda, "flash_sdp_enabled", lambda: False)()
-backends = torch.backends
-print(os.environ.get("MIOPEN_FIND_MODE"), backends.cudnn.benchmark, flash, backends.mkldnn.enabled)
-"""
-    done = executed(
-        tmp_path, "--profile", profile(tmp_path, recommending(mixed)), "--", sys.executable,
-        program(tmp_path, text), MIOPEN_FIND_MODE="7", ROCMPROBE_BYPASS_STATUS="status",
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "None True False False\n"), done.stderr
-    (line,) = told(tmp_path / "status")
-    assert line["calls"]
-    assert line["pytorch"] == {"rnn": 1}
