@@ -8,16 +8,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import every_row
 
 import rocmprobe
+from rocmprobe.knowledge import settings
 from rocmprobe.model.results import NothingToTest
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import is_plain, message, one_line, plain, quoted
 from rocmprobe.text.reading import BadInput, json_line, json_of, lines_of, read_json, toml_of
+from rocmprobe.text.tables import rows
 
 DEEP = "[" * 60 + "]" * 60
 UNREADABLE = {
@@ -131,3 +134,19 @@ def test_what_is_made_inert_is_inert_and_no_longer_than_wanted(text: str, limit:
 def test_a_quote_is_short(value: Any) -> None:
     assert len(quoted(value)) <= 80
     assert is_plain(quoted(value))
+
+
+class Row(msgspec.Struct):
+    mass: int
+
+
+def test_a_row_without_a_field_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^data/gpus\.toml: \[\[target\]\] gfx1010: .*`mass`"):
+        rows("gpus", "target", Row)
+
+
+def test_a_setting_with_an_unknown_field_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "slow-lane", "backends": ["miopen"], "set": "all", "reason": "a typo", "costs": "speed"}
+    monkeypatch.setattr(settings, "table", lambda name: {"setting": [row], "search": []})
+    with pytest.raises(ValueError, match=r"^data/settings\.toml: \[\[setting\]\] slow-lane: .*`costs`"):
+        settings.all_settings()

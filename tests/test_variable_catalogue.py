@@ -106,6 +106,26 @@ class TestLabels:
             ("PYTORCH_MIOPEN_SUGGEST_NHWC", "true", None, variables.REJECTED),
             ("ROCM_VISIBLE_DEVICES", "0", None, variables.FOLKLORE),
             ("TORCH_USE_HIP_DSA", "1", None, variables.FOLKLORE),
+            # Names that the table may lack.
+            ("MIOPEN_OF_NO_SOURCE", "1", (6, 4), variables.UNKNOWN),
+            ("MIOPEN_OF_NO_SOURCE", "1", (7, 14), variables.NOT_LISTED),
+            ("MIOPEN_OF_NO_SOURCE", "1", None, variables.NOT_LISTED),
+            ("TORCH_SOMETHING_ELSE_ALTOGETHER", "1", (6, 4), variables.NOT_LISTED),
+            ("ROCBLAS_DIR", "1", (6, 2), variables.NOT_LISTED),
+            ("MIOPEN_FIND_MOD", "1", (10, 1), variables.UNKNOWN),
+            ("MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X4", "1", (10, 1), variables.NOT_LISTED),
+            # Variables of the newest releases.
+            ("MIOPEN_NAIVE_DISABLE_IF_ALT", "0", (7, 14), variables.EFFECTIVE),
+            ("MIOPEN_NAIVE_DISABLE_IF_ALT", "0", (10, 0), variables.NOT_HERE),
+            ("MIOPEN_NAIVE_MAX_DRAINING", "2", (7, 14), variables.NOT_HERE),
+            ("MIOPEN_NAIVE_MAX_DRAINING", "2", (10, 0), variables.EFFECTIVE),
+            ("MIOPEN_DEBUG_DISABLE_USER_DB", "1", (10, 0), variables.NOT_HERE),
+            ("MIOPEN_FIND_SKIP_PCT", "200", (10, 0), variables.EFFECTIVE),
+            ("MIOPEN_CONV_DIRECT_MAX_SIZE", "1000", (7, 13), variables.EFFECTIVE),
+            ("MIOPEN_DEBUG_SYMBOLS_KERNEL", "1", (10, 1), variables.EFFECTIVE),
+            ("MIOPEN_DEBUG_RNN_FUSED_INFERENCE", "1", (10, 1), variables.EFFECTIVE),
+            ("MIOPEN_PERFORMANCE_LOGS", "1", (10, 0), variables.EFFECTIVE),
+            ("MIOPEN_PERFORMANCE_LOGS", "5", (10, 0), variables.REJECTED),
         ],
     )  # fmt: skip
     def test_verdict(self, name, value, rocm, expected):
@@ -132,40 +152,6 @@ class TestLabels:
         # A misspelling is answered with the name that was meant.
         label = variables.label("MIOPEN_DEBUG_CONV_WINOGRD", "0", None, None)
         assert (label.verdict, label.nearest) == (variables.UNKNOWN, "MIOPEN_DEBUG_CONV_WINOGRAD")
-
-    @every_row(
-        ("name", "rocm", "expected"),
-        [
-            ("MIOPEN_OF_NO_SOURCE", (6, 4), variables.UNKNOWN),
-            ("MIOPEN_OF_NO_SOURCE", (7, 14), variables.NOT_LISTED),
-            ("MIOPEN_OF_NO_SOURCE", None, variables.NOT_LISTED),
-            ("TORCH_SOMETHING_ELSE_ALTOGETHER", (6, 4), variables.NOT_LISTED),
-            ("ROCBLAS_DIR", (6, 2), variables.NOT_LISTED),
-            ("MIOPEN_FIND_MOD", (10, 1), variables.UNKNOWN),
-            ("MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X4", (10, 1), variables.NOT_LISTED),
-        ],
-    )
-    def test_a_name_that_the_table_may_lack_is_called_so(self, name, rocm, expected):
-        assert verdict(name, "1", rocm) == expected
-
-    @every_row(
-        ("name", "value", "rocm", "expected"),
-        [
-            ("MIOPEN_NAIVE_DISABLE_IF_ALT", "0", (7, 14), variables.EFFECTIVE),
-            ("MIOPEN_NAIVE_DISABLE_IF_ALT", "0", (10, 0), variables.NOT_HERE),
-            ("MIOPEN_NAIVE_MAX_DRAINING", "2", (7, 14), variables.NOT_HERE),
-            ("MIOPEN_NAIVE_MAX_DRAINING", "2", (10, 0), variables.EFFECTIVE),
-            ("MIOPEN_DEBUG_DISABLE_USER_DB", "1", (10, 0), variables.NOT_HERE),
-            ("MIOPEN_FIND_SKIP_PCT", "200", (10, 0), variables.EFFECTIVE),
-            ("MIOPEN_CONV_DIRECT_MAX_SIZE", "1000", (7, 13), variables.EFFECTIVE),
-            ("MIOPEN_DEBUG_SYMBOLS_KERNEL", "1", (10, 1), variables.EFFECTIVE),
-            ("MIOPEN_DEBUG_RNN_FUSED_INFERENCE", "1", (10, 1), variables.EFFECTIVE),
-            ("MIOPEN_PERFORMANCE_LOGS", "1", (10, 0), variables.EFFECTIVE),
-            ("MIOPEN_PERFORMANCE_LOGS", "5", (10, 0), variables.REJECTED),
-        ],
-    )
-    def test_variables_of_the_newest_releases(self, name, value, rocm, expected):
-        assert verdict(name, value, rocm) == expected
 
     def test_releases_come_from_the_wheel_before_the_installed_rocm(self):
         facts = {"torch.hip": Fact("5.2.21151-afdc89f8"), "rocm.version": Fact("6.4.3")}

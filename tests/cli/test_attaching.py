@@ -1,7 +1,8 @@
-"""A run as a step of a GitHub workflow, and its results as texts to paste."""
+"""A run as a step of a GitHub workflow, and its results as a page and as texts to paste."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import sample
 from runs import SMALL, Run, cli, machine_file
 
 from rocmprobe.judge.judgement import judge
-from rocmprobe.judge.summary import summarize
+from rocmprobe.judge.summary import summarize, with_commands_for
 from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.issue.issue import issue_text
 from rocmprobe.report.terminal.github import job_summary, workflow_commands
@@ -50,3 +51,30 @@ def test_texts_go_to_the_terminal_or_into_a_file(results: Path, tmp_path: Path) 
     done = cli("report", results, "--format", "md", "-o", target)
     assert (done.returncode, done.stdout) == (0, f"{target}\n")
     assert target.read_text("utf-8") == markdown(summarize(read))
+
+
+def test_a_folder_needs_only_its_results(tmp_path: Path) -> None:
+    write_results(sample.healthy_cpu(), tmp_path / "results.json")
+    ended = cli("report", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_stored_recommendation_that_contradicts_the_outcomes_is_not_shown(tmp_path: Path) -> None:
+    judged = sample.rdna1()
+    assert judged.recommendation is not None
+    wrong = replace(judged.recommendation, verdict="native", sentence="Native convolution works.")
+    write_results(replace(judged, recommendation=wrong), tmp_path / "results.json")
+    assert (
+        "Native convolution works." not in cli("report", tmp_path / "results.json", "--format", "md").stdout
+    )
+    assert "Native convolution works." not in cli("explain", tmp_path / "results.json").stdout
+
+
+def test_the_end_of_a_run_prints_the_absolute_path_of_its_profile() -> None:
+    summary = summarize(sample.rdna1())
+    here = with_commands_for(summary, "/runs/one")
+    assert here.to_copy.command is not None
+    assert " --profile /runs/one " in here.to_copy.command.body
+    assert here.verify == "rocmprobe run --verify /runs/one/results.json"
+    assert here.headline == summary.headline

@@ -1,4 +1,4 @@
-"""The records of a journal: what is written is read as the same record, and what is shown is redacted."""
+"""The records of a journal, written, read and redacted; and a session whose plan grows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect import detect
+from rocmprobe.engine.budgets import BUDGETS
 from rocmprobe.engine.journal import (
     End,
     Intent,
@@ -27,8 +28,11 @@ from rocmprobe.engine.journal import (
     records,
 )
 from rocmprobe.engine.run import begin, results, resume
+from rocmprobe.engine.session import Session
+from rocmprobe.engine.setup import Setup
 from rocmprobe.engine.targets import Device
 from rocmprobe.judge.notices import notices
+from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.baseline import identity
 from rocmprobe.model.options import RunOptions
 from rocmprobe.model.results import BadInput, Fact, Machine, Outcome, Setting
@@ -163,3 +167,23 @@ def test_a_resumed_run_keeps_its_end_if_no_case_ran(
         journal.append(Intent(1.0, case.id, case))
     journal.append(End("second"))
     assert RunJournal(tmp_path).state.finished == finished
+
+
+def test_cases_that_are_added_during_the_run_are_planned_run_and_resumed(tmp_path: Path) -> None:
+    targets, settings = (Device("cpu", "onednn"),), {"cpu": settings_for("onednn")}
+    Journal(tmp_path, True).append(Run("0", "", RunOptions(), Machine(), targets, settings, None, ""))
+    first = Case("cpu", "default", "copy", "float32")
+    second = replace(first, check="elementwise", needs=(first.id,))
+    setup, journal = Setup(RunOptions(), targets, settings, BUDGETS["quick"]), RunJournal(tmp_path)
+    session = Session(setup, journal)
+    try:
+        session.plan([first])
+        assert session.outcome(first).state == "pass"
+        session.plan([second])
+        assert session.outcome(second).state == "pass"
+    finally:
+        session.close(at_once=False)
+    again = RunJournal(tmp_path)
+    assert again.state == journal.state
+    assert again.state.planned == set(again.state.outcomes) == {first.id, second.id}
+    assert Session(setup, again).outcome(second) == journal.find(second.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROBLEM, Background, cli, journal, kinds, machine_file, resume, wait_until
+from runs import PROBLEM, SMALL, Background, cli, journal, kinds, machine_file, resume, wait_until
 
 GOOD = tuple(f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in (1, 2))
 HANGS = "conv2d-fp32-n1-c3-i8x8-k4-f3x3"
@@ -123,3 +123,22 @@ def test_a_line_that_was_torn_by_the_kill_takes_no_other_along(tmp_path: Path) -
     resumed = resume(folder)
     assert not resumed.results.partial
     assert len(resumed.outcomes) == 9
+
+
+def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
+    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
+    folder = tmp_path / "out"
+    stuck = Background(folder, "--simulate", machine, *SMALL)
+    assert stuck.reaches(lambda: "intent" in kinds(folder))
+    before = (folder / "journal.jsonl").read_bytes()
+    refused = cli("run", "--resume", folder, "--retry-aborted")
+    assert refused.returncode == 2
+    assert (
+        refused.stderr
+        == f"rocmprobe: {folder}: its run is still active; wait for it, or end it with Ctrl-C\n"
+    )
+    assert (folder / "journal.jsonl").read_bytes() == before
+    stuck.kill()
+    ended = resume(folder).ended
+    assert ended.returncode != 2, ended.stderr
+    assert kinds(folder)[-1] == "end"

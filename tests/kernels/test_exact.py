@@ -1,10 +1,16 @@
-"""The plain Python reference of the kernels against PyTorch's convolution in float64."""
+"""The plain Python reference of the kernels against PyTorch, and the sum of partial results."""
 
 from __future__ import annotations
 
+import ctypes
 from math import prod
 
+import on_cpu
 import pytest
+
+from rocmprobe.kernels import exact
+from rocmprobe.kernels.families import extents, reduction
+from rocmprobe.kernels.sources import source_text
 
 torch = pytest.importorskip("torch")
 
@@ -12,7 +18,6 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, geometry  # noqa: E402
-from rocmprobe.kernels import exact  # noqa: E402
 
 
 @st.composite
@@ -77,3 +82,21 @@ def test_a_tensor_in_channels_last_lies_as_pytorch_lays_it(shape):
     moved = exact.reorder(plain.numpy().tobytes(), 4, shape, strides)
     assert moved == other.as_strided((prod(shape),), (1,)).numpy().tobytes()
     assert exact.contiguous(shape) == plain.stride()
+
+
+@pytest.mark.parametrize("dtype", sorted(extents.ITEM_BYTES))
+@pytest.mark.parametrize("shape", [(5, 3), (4, 3, 3, 3), (2, 3, 2, 3, 5), (300,)])
+@pytest.mark.parametrize("splits", [1, 2, 19])
+def test_splits_are_summed_into_any_strides(dtype: str, shape: tuple[int, ...], splits: int) -> None:
+    library = on_cpu.built(source_text(dtype, (reduction,)))
+    item, values = extents.ITEM_BYTES[dtype], prod(shape)
+    strides = tuple(reversed(exact.contiguous(tuple(reversed(shape)))))
+    partial = exact.integers(values, splits * values)
+    workspace = ctypes.create_string_buffer(b"\x55" * 16 + exact.encode(partial, "float32"))
+    assert reduction.workspace_bytes(shape, splits) == len(workspace.raw) - 17
+    target = ctypes.create_string_buffer(b"\xaa" * (values * item + 16))
+    addresses = {"workspace": ctypes.addressof(workspace), "weight": ctypes.addressof(target)}
+    on_cpu.run(library, [reduction.launch(shape, strides, splits, workspace_offset=16)], addresses)
+    sums = [sum(partial[value::values]) for value in range(values)]
+    expected = exact.reorder(exact.encode(sums, dtype), item, shape, strides)
+    assert target.raw == expected + b"\xaa" * 16 + b"\0"
