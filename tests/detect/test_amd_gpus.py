@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+import pytest
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
 from rows import every_row
 
@@ -40,30 +41,62 @@ def test_rx_5600_xt(build):
     assert all(fact.source for fact in vars(gpu).values())
 
 
-def test_override_changes_the_effective_isa_alone(build):
-    build.rx_5600_xt()
-    machine = build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0")
-    gpu = only(machine)
-    assert (gpu.native_isa.value, gpu.effective_isa.value) == ("gfx1010", "gfx1030")
-    assert gpu.effective_isa.source == "HSA_OVERRIDE_GFX_VERSION=10.3.0"
-    assert machine.variables["HSA_OVERRIDE_GFX_VERSION"].value == "10.3.0"
+MANY = int("9" * 4000)
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 
-def test_override_by_node_wins(build):
-    build.rx_5600_xt()
-    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0", HSA_OVERRIDE_GFX_VERSION_1="10.1.0"))
-    assert gpu.effective_isa.value == "gfx1010"
-    assert "HSA_OVERRIDE_GFX_VERSION_1=10.1.0" in gpu.effective_isa.source
-    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0", HSA_OVERRIDE_GFX_VERSION_2="10.1.0"))
-    assert gpu.effective_isa.value == "gfx1030"
+def gpu_of(rule, values, sources={}, /, node={}, device={}, **environ):  # noqa: B006 - read only
+    """A row: the rule, values of a GPU and parts of their sources, and the machine (None: not there)."""
+    return pytest.param(node, device, environ, values, sources, id=rule)
 
 
-@every_row("value", ["gfx1030", "10.3", ""])
-def test_malformed_override(build, value):
-    build.rx_5600_xt()
-    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION=value))
-    assert gpu.effective_isa.value is None
-    assert f"{value!r} is not MAJOR.MINOR.STEPPING" in gpu.effective_isa.source
+@every_row(
+    ("node", "device", "environ", "values", "sources"),
+    [
+        gpu_of("an override changes the effective ISA alone",
+               {"native_isa": "gfx1010", "effective_isa": "gfx1030"},
+               {"effective_isa": f"{OVERRIDE}=10.3.0"}, **{OVERRIDE: "10.3.0"}),
+        gpu_of("an override of the node wins", {"effective_isa": "gfx1010"},
+               {"effective_isa": f"{OVERRIDE}_1=10.1.0"}, **{OVERRIDE: "10.3.0", f"{OVERRIDE}_1": "10.1.0"}),
+        gpu_of("an override of another node", {"effective_isa": "gfx1030"},
+               **{OVERRIDE: "10.3.0", f"{OVERRIDE}_2": "10.1.0"}),
+        *(gpu_of("a malformed override", {"effective_isa": None},
+                 {"effective_isa": f"{value!r} is not MAJOR.MINOR.STEPPING"}, **{OVERRIDE: value})
+          for value in ("gfx1030", "10.3", "")),
+        gpu_of("an APU names both sizes of its memory", {"cus": 12, "vram_bytes": 4294967296},
+               {"vram_bytes": "31433977856"},
+               node={"simd_count": 24, "gfx_target_version": 110003, "device_id": 0x15BF,
+                     "vram": 31433977856},
+               device={"device": "0x15bf", "mem_info_vram_total": "4294967296"}),
+        gpu_of("an APU whose node has the processor, too", {"native_isa": "gfx700", "apu": True},
+               {"apu": "cpu_cores_count"}, device=None,
+               node={"cpu_cores_count": 4, "gfx_target_version": 0, "device_id": 0x1304, "simd_per_cu": 4}),
+        gpu_of("the partition by the driver", {"partition": "SPX"},
+               device={"device": "0x731f", "current_compute_partition": "SPX"}),
+        gpu_of("kernel and table that differ are both told", {"native_isa": "gfx1012", "pci_id": "0x731f"},
+               {"native_isa": "gpus.toml has gfx1010 for PCI id 0x731f", "pci_id": " 0x7340)"},
+               node={"gfx_target_version": 100102}, device={"device": "0x7340"}),
+        gpu_of("numbers of more than 64 bits", {"vram_bytes": None},
+               {"native_isa": "no gfx_target_version"}, device=None,
+               node={"gfx_target_version": MANY, "local_mem_size": MANY}),
+        gpu_of("a kernel without gfx_target_version",
+               {"native_isa": "gfx1010", "vram_bytes": 17163091968, "revision": None},
+               {"native_isa": "no gfx_target_version"}, device=None,
+               node={"gfx_target_version": None, "domain": None, "local_mem_size": 17163091968}),
+        gpu_of("a chip of the future", {"native_isa": "gfx1311", "effective_isa": "gfx1311", "name": None,
+                                        "apu": None, "wave_size": None}, device=None,
+               node={"gfx_target_version": 130101, "device_id": 0x9999}),
+    ],
+)  # fmt: skip
+def test_one_gpu(build, node, device, environ, values, sources):
+    properties = {name: value for name, value in {**RX_5600_XT, **node}.items() if value is not None}
+    build.node(0, CPU_NODE)
+    build.node(1, properties, properties.pop("vram", None))
+    if device is not None:
+        build.device("0000:0b:00.0", **{"device": "0x731f", **device})
+    gpu = only(build.detect(**environ))
+    assert {name: getattr(gpu, name).value for name in values} == values
+    assert [name for name, words in sources.items() if words not in getattr(gpu, name).source] == []
 
 
 def link(build, node, number, **properties):
@@ -132,16 +165,6 @@ def test_domain_comes_before_bus(build):
     assert [gpu.native_isa.value for gpu in build.detect().gpus] == ["gfx1012", "gfx1010"]
 
 
-def test_apu_names_both_sizes_of_its_memory(build):
-    phoenix = {**RX_5600_XT, "simd_count": 24, "gfx_target_version": 110003, "device_id": 0x15BF}
-    build.node(1, {**phoenix, "location_id": 0x6400}, 31433977856)
-    build.device("0000:64:00.0", device="0x15bf", mem_info_vram_total="4294967296")
-    gpu = only(build.detect())
-    assert gpu.cus.value == 12
-    assert gpu.vram_bytes.value == 4294967296
-    assert "31433977856" in gpu.vram_bytes.source
-
-
 def test_partitions_are_devices_of_one_card(build):
     part = {
         **RX_5600_XT,
@@ -186,60 +209,6 @@ def test_functions_that_are_devices_of_their_own_are_no_partitions(build):
     assert [gpu.vram_used_bytes.value for gpu in machine.gpus] == [0, 100]
     assert {gpu.partition.value for gpu in machine.gpus} == {None}
     assert machine.value("amd.cards") == 2
-
-
-def test_partition_by_the_driver(build):
-    build.rx_5600_xt()
-    build.file("sys/bus/pci/devices/0000:0b:00.0/current_compute_partition", "SPX\n")
-    assert only(build.detect()).partition.value == "SPX"
-
-
-def test_an_apu_whose_node_has_the_processor_too(build):
-    kaveri = {
-        **RX_5600_XT,
-        "cpu_cores_count": 4,
-        "gfx_target_version": 0,
-        "device_id": 0x1304,
-        "simd_per_cu": 4,
-    }
-    build.node(0, kaveri)
-    gpu = only(build.detect())
-    assert (gpu.native_isa.value, gpu.apu.value) == ("gfx700", True)
-    assert "cpu_cores_count" in gpu.apu.source
-
-
-def test_kernel_and_table_that_differ_are_both_told(build):
-    build.node(1, {**RX_5600_XT, "gfx_target_version": 100102})
-    build.device("0000:0b:00.0", device="0x7340")
-    gpu = only(build.detect())
-    assert gpu.native_isa.value == "gfx1012"
-    assert "gpus.toml has gfx1010 for PCI id 0x731f" in gpu.native_isa.source
-    assert (gpu.pci_id.value, gpu.pci_id.source[-8:]) == ("0x731f", " 0x7340)")
-
-
-def test_numbers_of_more_than_64_bits_are_no_numbers(build):
-    build.node(1, {**RX_5600_XT, "gfx_target_version": int("9" * 4000), "local_mem_size": int("9" * 4000)})
-    gpu = only(build.detect())
-    assert "no gfx_target_version" in gpu.native_isa.source
-    assert gpu.vram_bytes.value is None
-
-
-def test_kernel_without_gfx_target_version(build):
-    old = {name: value for name, value in RX_5600_XT.items() if name not in ("gfx_target_version", "domain")}
-    build.node(1, {**old, "local_mem_size": 17163091968})
-    gpu = only(build.detect())
-    assert gpu.native_isa.value == "gfx1010"
-    assert "no gfx_target_version" in gpu.native_isa.source
-    assert "gpus.toml" in gpu.native_isa.source
-    assert gpu.vram_bytes.value == 17163091968
-    assert gpu.revision.value is None
-
-
-def test_chip_of_the_future(build):
-    build.node(1, {**RX_5600_XT, "gfx_target_version": 130101, "device_id": 0x9999})
-    gpu = only(build.detect())
-    assert gpu.native_isa.value == gpu.effective_isa.value == "gfx1311"
-    assert (gpu.name.value, gpu.apu.value, gpu.wave_size.value) == (None, None, None)
 
 
 def test_pci_device_that_kfd_does_not_list(build):
