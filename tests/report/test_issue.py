@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,36 +105,85 @@ def test_every_failure_fits(
     assert ("`gpu-reset`, 2 of it, first `amdgpu: GPU reset begin!`." in block) == eventful
 
 
-def test_the_note_of_the_run_stands_before_the_failure() -> None:
-    results = sample.rdna1()
-    noted = dataclasses.replace(results, options={**results.options, "note": "An emulated card."})
-    assert "\nNote on this run: An emulated card. `conv2d` forward" in text_of(noted)
+def changed(results: Results, of: Callable[[Outcome], bool], **fields: Any) -> Results:
+    """Results in which the outcomes that ``of`` selects have other fields."""
+    outcomes = tuple(dataclasses.replace(each, **fields) if of(each) else each for each in results.outcomes)
+    return dataclasses.replace(results, outcomes=outcomes)
 
 
-def test_settings_that_fail_alike_share_a_line() -> None:
-    results = sample.rdna1()
+def below(rung: str) -> Results:
+    """Results in which a layer below convolution fails, too."""
+    (failed,) = alone().outcomes
+    more = dataclasses.replace(failed, check=rung, rung=rung, problem=None, direction=None)
+    return dataclasses.replace(sample.rdna1(), outcomes=(*sample.rdna1().outcomes, more))
+
+
+def only(results: Results, setting: str) -> Results:
+    kept = [each for each in results.outcomes if (each.setting, each.check) == (setting, "convolution")]
+    return dataclasses.replace(results, outcomes=tuple(kept))
+
+
+NO_IMPORT = "import torch: OSError: libamdhip64.so.5: cannot open shared object file"
+ALIKE = "Fails in the same way under 2 settings: `default`, `gemm-only`."
+
+
+@pytest.mark.parametrize(
+    ("results", "present", "absent"),
+    [
+        pytest.param(dataclasses.replace(sample.rdna1(), options={"note": "An emulated card."}),
+                     ["\nNote on this run: An emulated card. `conv2d` forward"], [], id="a note"),
+        pytest.param(sample.rdna1(), [ALIKE, "Works without MIOpen (`vendor-off`, `bypass`"], [],
+                     id="settings that fail alike share a line"),
+        pytest.param(changed(sample.rdna1(), lambda each: each.setting == "gemm-only", state="hang"),
+                     ["Fails differently under `gemm-only` (hang)."], ["in the same way"],
+                     id="another state is another failure"),
+        pytest.param(changed(sample.rdna1(), lambda each: each.setting == "gemm-only" and each.fails,
+                             evidence=("RuntimeError: out of memory",)),
+                     ["Fails differently under `gemm-only` (error)."], [],
+                     id="another message is another failure"),
+        pytest.param(alone("wrong", numerics={"max_ratio": 0.25, "max_ratio_limit": 3.3e-6}),
+                     ["gives wrong numbers", "(largest error 0.25, limit 3.3e-06, both relative to the "
+                      "largest expected value)"], [], id="wrong numbers have their limit"),
+        pytest.param(alone(phase="start", evidence=(NO_IMPORT,),
+                           attempts=(Attempt("error", "trial", NO_IMPORT, 0.1),)),
+                     ["`import torch` raises an exception in 1 of 1 attempt:",
+                      'Run `python -c "import torch"`.'], ["databases and caches"],
+                     id="an import that fails needs no script"),
+        pytest.param(alone(check="lstm", rung="primitives", problem=None, direction=None),
+                     ["`rocmprobe run --settings default --only lstm`"], [], id="a check without a script"),
+        pytest.param(sample.expected(), [" raises an exception in 2 of 2 attempts:",
+                                         "Known: it failed `https://example.org/1`."], [],
+                     id="an expected failure"),
+        pytest.param(changed(only(sample.rdna1(), "bypass"), lambda each: True, state="error"),
+                     ["No failure in this run is a bug of PyTorch or the vendor library"], [],
+                     id="failures of the bypass are for no tracker"),
+        pytest.param(changed(sample.healthy_cpu(), lambda each: each.rung == "conv", state="wrong"),
+                     ["gives wrong numbers"], ["MIOpen"], id="a failure of a CPU"),
+        pytest.param(dataclasses.replace(sample.rdna1(), machine=Machine()),
+                     ["- GPU: none\n- OS: unknown, kernel unknown; CPU: unknown"], [], id="no facts"),
+        *(pytest.param(results, [f"Tracker: `https://github.com/{name}/issues`\n"], [], id=f"for {name}")
+          for results, name in ((alone(), "ROCm/rocm-libraries"), (below("gemm"), "ROCm/rocm-libraries"),
+                                (below("copy"), "ROCm/rocm-systems"),
+                                (below("elementwise"), "pytorch/pytorch"))),
+    ],
+)  # fmt: skip
+def test_the_text(results: Results, present: list[str], absent: list[str]) -> None:
     block = text_of(results)
-    assert "Fails in the same way under 2 settings: `default`, `gemm-only`." in block
-    assert "Works without MIOpen (`vendor-off`, `bypass`" in block
-    hanging = [
-        dataclasses.replace(each, state="hang") if each.setting == "gemm-only" else each
-        for each in results.outcomes
-    ]
-    block = text_of(dataclasses.replace(results, outcomes=tuple(hanging)))
-    assert "Fails differently under `gemm-only` (hang)." in block
-    assert "in the same way" not in block
+    assert [words for words in present if words not in block] == []
+    assert [words for words in absent if words in block] == []
 
 
-def test_other_messages_are_other_failures() -> None:
-    results = sample.rdna1()
-    other = [
-        dataclasses.replace(each, evidence=("RuntimeError: out of memory",))
-        if each.setting == "gemm-only" and each.state == "error"
-        else each
-        for each in results.outcomes
-    ]
-    block = text_of(dataclasses.replace(results, outcomes=tuple(other)))
-    assert "Fails differently under `gemm-only` (error)." in block
+@pytest.mark.parametrize("full", [False, True])
+def test_nothing_failed(full: bool) -> None:
+    nothing = "Nothing failed in this run: there is nothing to report to an issue tracker.\n"
+    assert text_of(sample.healthy_cpu(), full) == nothing
+
+
+@pytest.mark.parametrize(("crashes", "rung"), [("", "conv"), ("batch-norm", "batch-norm"), ("gemm", "gemm")])
+def test_the_gravest_is_under_default_then_by_state_then_low_on_the_ladder(crashes: str, rung: str) -> None:
+    found = gravest(changed(sample.rdna1(), lambda each: each.rung == crashes, state="crash"))
+    assert found is not None
+    assert (found.outcome.setting, found.outcome.rung, found.outcome.dtype) == ("default", rung, "float32")
 
 
 def test_the_error_comes_without_rocmprobe_s_own_frames() -> None:
@@ -147,28 +198,6 @@ def test_the_error_comes_without_rocmprobe_s_own_frames() -> None:
     assert error.splitlines() == [
         sample.STATUS, "MIOpen Error: one", '  File "/x/torch/nn/functional.py", line 9, in conv2d'
     ]  # fmt: skip
-
-
-def test_wrong_numbers_have_their_limit() -> None:
-    numerics = {"max_ratio": 0.25, "max_ratio_limit": 3.3e-6}
-    block = text_of(alone("wrong", numerics=numerics))
-    assert "gives wrong numbers" in block
-    numbers = "(largest error 0.25, limit 3.3e-06, both relative to the largest expected value)"
-    assert numbers in block
-
-
-def test_a_torch_that_cannot_be_imported_needs_no_script() -> None:
-    message = "import torch: OSError: libamdhip64.so.5: cannot open shared object file"
-    attempts = (Attempt("error", "trial", message, 0.1),)
-    block = text_of(alone(phase="start", evidence=(message,), attempts=attempts))
-    assert "`import torch` raises an exception in 1 of 1 attempt:" in block
-    assert 'Run `python -c "import torch"`.' in block
-    assert "databases and caches" not in block
-
-
-def test_a_check_without_a_script_names_the_command() -> None:
-    block = text_of(alone(check="lstm", rung="primitives", problem=None, direction=None))
-    assert "`rocmprobe run --settings default --only lstm`" in sections(block)["Reproduction"]
 
 
 def test_the_full_text_has_every_failure_and_the_whole_environment() -> None:
@@ -192,80 +221,6 @@ def test_the_command_prints_the_short_or_the_full_text(tmp_path: Path) -> None:
     done = cli("report", path, "--format", "md", "--full")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--full needs --format issue" in done.stderr
-
-
-def test_the_gravest_is_under_default_then_by_state_then_low_on_the_ladder() -> None:
-    results = sample.rdna1()
-    found = gravest(results)
-    assert found is not None
-    assert (found.outcome.setting, found.outcome.rung, found.outcome.dtype) == ("default", "conv", "float32")
-    worse = tuple(
-        dataclasses.replace(each, state="crash")
-        if each.setting == "default" and each.rung == "batch-norm"
-        else each
-        for each in results.outcomes
-    )
-    found = gravest(dataclasses.replace(results, outcomes=worse))
-    assert found is not None
-    assert (found.outcome.rung, found.state) == ("batch-norm", "crash")
-
-
-def test_failures_below_miopen_come_first() -> None:
-    results = sample.rdna1()
-    worse = tuple(
-        dataclasses.replace(each, state="crash") if each.rung == "gemm" else each for each in results.outcomes
-    )
-    found = gravest(dataclasses.replace(results, outcomes=worse))
-    assert found is not None
-    assert found.outcome.rung == "gemm"
-
-
-def test_an_expected_failure_shows_what_is_known() -> None:
-    block = text_of(sample.expected())
-    assert " raises an exception in 2 of 2 attempts:" in block
-    assert "Known: it failed `https://example.org/1`." in block
-
-
-def test_where_nothing_failed_one_line_says_so() -> None:
-    for full in (False, True):
-        block = text_of(sample.healthy_cpu(), full)
-        assert block == "Nothing failed in this run: there is nothing to report to an issue tracker.\n"
-
-
-def test_failures_of_the_bypass_are_for_no_tracker() -> None:
-    results = sample.rdna1()
-    bypass = tuple(
-        dataclasses.replace(each, state="error") for each in results.outcomes
-        if each.setting == "bypass" and each.check == "convolution"
-    )  # fmt: skip
-    block = text_of(dataclasses.replace(results, outcomes=bypass))
-    assert block.startswith("No failure in this run is a bug of PyTorch or the vendor library")
-
-
-def test_the_tracker_is_that_of_the_lowest_layer_that_failed() -> None:
-    assert "Tracker: `https://github.com/ROCm/rocm-libraries/issues`\n" in text_of(alone())
-    lower = {"gemm": "ROCm/rocm-libraries", "copy": "ROCm/rocm-systems", "elementwise": "pytorch/pytorch"}
-    for rung, name in lower.items():
-        results = sample.rdna1()
-        failed = next(each for each in results.outcomes if (each.rung, each.setting) == ("conv", "default"))
-        below = dataclasses.replace(failed, check=rung, rung=rung, problem=None, direction=None)
-        block = text_of(dataclasses.replace(results, outcomes=(*results.outcomes, below)))
-        assert f"Tracker: `https://github.com/{name}/issues`\n" in block
-
-
-def test_a_failure_of_a_cpu_says_nothing_about_miopen() -> None:
-    results = sample.healthy_cpu()
-    failed = tuple(
-        dataclasses.replace(each, state="wrong") if each.rung == "conv" else each for each in results.outcomes
-    )
-    block = text_of(dataclasses.replace(results, outcomes=failed))
-    assert "gives wrong numbers" in block
-    assert "MIOpen" not in block
-
-
-def test_a_machine_of_which_nothing_is_known() -> None:
-    results = dataclasses.replace(sample.rdna1(), machine=Machine())
-    assert "- GPU: none\n- OS: unknown, kernel unknown; CPU: unknown" in text_of(results)
 
 
 def at_size(
