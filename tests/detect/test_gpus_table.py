@@ -186,13 +186,6 @@ def test_table_is_consistent():
     assert gpus.marketing_name("7341", "00") == "AMD Radeon Pro W5500"
 
 
-@every_row("gfx", ["gfx1010", "gfx1011", "gfx1012", "gfx1013"])
-def test_no_wheel_generation_of_pytorch_holds_rdna1(gfx):
-    for rocm in ("5.2", "5.7", "6.3", "6.4", "7.0", "7.2"):
-        assert gpus.in_wheel(gfx, None, rocm) is False
-    assert gpus.target(gfx).amd_wheels is (gfx != "gfx1013")
-
-
 @every_row(
     ("rocm", "torch", "held"),
     [

@@ -32,77 +32,66 @@ def test_the_word_for_it(results, level):
     assert recommend(results).confidence_level == level
 
 
-def left_out(results):
-    return recommend(results).not_covered
+SIZES = "larger sizes: tested up to batch 2, 64 channels, 28x28 pixels, 216 KiB per tensor"
+OFTEN = {
+    "*/problem-matrix/*": {"numerics": {"calls": 20}},
+    "*/training-step/*": {"numerics": {"repetitions": 600}},
+}
+GRADIENTS = "of float32 convolution the gradient of the input and the gradient of the weights"
+ONLY_OFF = {**natively(STATUS), "vendor-off/convolution*/*fp16*": "blocked"}
+PLAIN = {"*/convolution-kinds/*": "skipped", "*/problem-matrix/*": "skipped"}
 
 
-class TestNotCovered:
-    def test_of_the_recommended_setting(self):
-        # Sizes, of the dtype that is recommended.
-        sizes = "larger sizes: tested up to batch 2, 64 channels, 28x28 pixels, 216 KiB per tensor"
-        offer = " (your own sizes: `rocmprobe run --shapes model.json`)"
-        assert left_out(run())[0] == sizes + offer
-        assert left_out(options(run(), shapes={"problems": []}))[0] == sizes
-        without = left_out(run({"*/problem-matrix/*": "skipped"}))[0]
-        assert without.startswith("larger sizes: tested up to batch 2, 32 channels, 28x28 pixels, 196 KiB ")
+@every_row(
+    ("results", "words"),
+    [
+        pytest.param(run(), f"{SIZES} (your own sizes: `rocmprobe run --shapes model.json`)", id="sizes"),
+        pytest.param(options(run(), shapes={"problems": []}), SIZES, id="the program's own sizes"),
+        pytest.param(run(), "rare failures: each case ran once", id="cases that ran once"),
+        pytest.param(run(OFTEN), "rare failures: each case ran once, some 600 times", id="often"),
+        pytest.param(options(run(OFTEN), level="long"),
+                     "rare failures: with 95 % probability, this run finds failure rates above 15 % in "
+                     "problem-matrix (20 runs) and 0.5 % in training-step (600 runs), and each other case "
+                     "ran once", id="failure rates at level long"),
+        pytest.param(options(run(), level="long"), "rare failures: each case ran once", id="once, long"),
+        pytest.param(run(), "convolution in bfloat16", id="a dtype"),
+        pytest.param(run({"*fp16*": "n/a"}), "convolution in float16 and bfloat16", id="two dtypes"),
+        pytest.param(run(ONLY_OFF), "convolution in float16 and bfloat16", id="of the setting"),
+        pytest.param(run({"*/bwd-*": "n/a"}), GRADIENTS, id="gradients"),
+        pytest.param(run(), "1-d convolution", id="a kind"),
+        pytest.param(run(PLAIN), "1-d, 3-d, transposed and depthwise convolution", id="kinds"),
+        pytest.param(run({"*/training-step/*": "n/a", "*/batch-norm/*": "n/a"}),
+                     "batch norm and a training step", id="layers"),
+        pytest.param(run(), "memory", id="memory"),
+        pytest.param(run({"*/throughput/*": "blocked"}), "speed", id="speed"),
+        pytest.param(run(), "the problems of level standard and long", id="levels above quick"),
+        pytest.param(options(run(), level="standard"), "the problems of level long", id="level long"),
+        pytest.param(run(simulated="m"), "the GPU itself: the machine was simulated", id="simulated"),
+    ],
+)  # fmt: skip
+def test_what_is_not_covered(results, words):
+    assert words in recommend(results).not_covered
 
-        # How often the cases ran, and at level long the rates that this shows.
-        assert left_out(run())[1] == "rare failures: each case ran once"
-        often = {
-            "*/problem-matrix/*": {"numerics": {"calls": 20}},
-            "*/training-step/*": {"numerics": {"repetitions": 600}},
-        }
-        assert left_out(run(often))[1] == "rare failures: each case ran once, some 600 times"
-        assert left_out(options(run(often), level="long"))[1] == (
-            "rare failures: with 95 % probability, this run finds failure rates above 15 % in problem-matrix "
-            "(20 runs) and 0.5 % in training-step (600 runs), and each other case ran once"
-        )
-        assert left_out(options(run(), level="long"))[1] == "rare failures: each case ran once"
 
-        # Dtypes.
-        assert "convolution in bfloat16" in left_out(run())
-        assert "convolution in float16 and bfloat16" in left_out(run({"*fp16*": "n/a"}))
+@every_row(
+    ("results", "beginning"),
+    [
+        (run(), "of float32"), (run(), "batch norm"), (run(), "speed"), (run(), "training:"),
+        (options(run(), level="long"), "the problems of level"),
+    ],
+)  # fmt: skip
+def test_what_is_covered(results, beginning):
+    assert [words for words in recommend(results).not_covered if words.startswith(beginning)] == []
 
-        # It is about the setting that is recommended.
-        only = {**natively(STATUS), "vendor-off/convolution*/*fp16*": "blocked"}
-        assert recommend(run(only)).configuration.setting == "vendor-off"
-        assert "convolution in float16 and bfloat16" in left_out(run(only))
 
-        # Directions.
-        assert not any("gradient" in words for words in left_out(run()))
-        forward = run({"*/bwd-*": "n/a"})
-        assert "of float32 convolution the gradient of the input and the gradient of the weights" in left_out(
-            forward
-        )
-        assert any(words.startswith("training:") for words in left_out(run(purpose="inference")))
-
-        # Kinds.
-        assert "1-d convolution" in left_out(run())
-        plain = run({"*/convolution-kinds/*": "skipped", "*/problem-matrix/*": "skipped"})
-        assert "1-d, 3-d, transposed and depthwise convolution" in left_out(plain)
-
-        # What stands beside convolution.
-        assert "batch norm and a training step" not in left_out(run())
-        without = run({"*/training-step/*": "n/a", "*/batch-norm/*": "n/a"})
-        assert "batch norm and a training step" in left_out(without)
-        assert "memory" in left_out(run())
-        assert "speed" in left_out(run({"*/throughput/*": "blocked"}))
-        assert "speed" not in left_out(run())
-
-    def test_of_the_whole_run(self):
-        # Levels.
-        assert "the problems of level standard and long" in left_out(run())
-        assert "the problems of level long" in left_out(options(run(), level="standard"))
-        assert not any("level" in words for words in left_out(options(run(), level="long")))
-
-        # Other devices a cut and a machine that is not there.
-        results = run(partial=True, simulated="m")
-        second = dataclasses.replace(results.outcomes[0], id="cuda:1/x", device="cuda:1")
-        results = dataclasses.replace(results, outcomes=(*results.outcomes, second))
-        assert left_out(results)[-2:] == (
-            "cuda:1: the recommendation is about cuda:0",
-            "the GPU itself: the machine was simulated",
-        )
+def test_inference_and_other_devices_are_named():
+    assert any(words.startswith("training:") for words in recommend(run(purpose="inference")).not_covered)
+    results = run({"*/problem-matrix/*": "skipped"})
+    smaller = "larger sizes: tested up to batch 2, 32 channels, 28x28 pixels, 196 KiB "
+    assert recommend(results).not_covered[0].startswith(smaller)
+    second = dataclasses.replace(results.outcomes[0], id="cuda:1/x", device="cuda:1")
+    results = dataclasses.replace(results, outcomes=(*results.outcomes, second))
+    assert "cuda:1: the recommendation is about cuda:0" in recommend(results).not_covered
 
 
 def nothing_safe(changes, **fields):

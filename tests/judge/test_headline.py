@@ -76,14 +76,6 @@ def test_the_headline_says_that_no_layer_below_was_tested(checks: tuple[str, ...
     assert summarize(judge(dataclasses.replace(results, outcomes=outcomes))).headline.endswith(said)
 
 
-def test_a_verdict_with_limits_is_not_green() -> None:
-    tones = [
-        summarize(judge(synthetic.run(changes))).tone
-        for changes in ({}, {"*/convolution-kinds/conv_transpose2d*": "wrong"})
-    ]
-    assert tones == ["good", "slow"]
-
-
 def test_torch_flags_are_not_counted_as_variables() -> None:
     flags = {"cudnn.benchmark": True, "cudnn.deterministic": True}
     setting = Setting(
