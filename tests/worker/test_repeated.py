@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
-from runs import machine_file, run
-
-pytest.importorskip("torch")
-
 from typing import Optional
 
 import pytest
 from asking import context
+from runs import machine_file, run
 
 from rocmprobe.checks import repeated as module
 from rocmprobe.checks.repeated import COPIES, KERNELS, repeated
