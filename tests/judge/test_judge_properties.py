@@ -1,12 +1,16 @@
-"""Properties of judging that hold for every combination of outcomes."""
+"""Properties of judging: any outcomes, and changes of one outcome, fact, time or amount of memory."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
+import mutations
+import pytest
+import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import STATUS, assess, blocked_by_convolution, card, everywhere, natively, recommend, run
 from tiers import examples
 from unnamed import failures, unnamed_failures
@@ -14,19 +18,10 @@ from unnamed import failures, unnamed_failures
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import summarize
 from rocmprobe.knowledge.causes import causes, layers
-from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS
+from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS, Fact
 from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
 
-BASES = {
-    "healthy": run(),
-    "dead": run({**natively(STATUS), **blocked_by_convolution()}),
-    "float16": run({"*/convolution/*fp16*": "wrong", "no-winograd/convolution/*": "pass"}),
-    "cpu": run({**everywhere("error"), **everywhere("blocked", "training-step/*")}),
-    "faster": run(seconds={"bypass": (0.1, 0.1, 0.1)}),
-    "laptop": run(backend="onednn"),
-    "all settings": run(wanted="all"),
-}
 CAUSES = {cause.name for cause in causes()}
 LAYERS = {layer.name for layer in layers()}
 EVIDENCE = (
@@ -128,7 +123,7 @@ def test_each_failure_under_the_recommended_setting_is_a_limit(results):
 @settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_a_stored_judgement_changes_no_judgement(results):
-    stored = judge(BASES["healthy"])
+    stored = judge(run())
     planted = dataclasses.replace(results, recommendation=stored.recommendation, findings=stored.findings)
     assert judge(planted) == judge(results)
 
@@ -169,3 +164,98 @@ def test_a_failure_now_and_then_is_cured_only_by_as_many_repetitions():
     flaky = dataclasses.replace(base, outcomes=(*base.outcomes, *often))
     assert chosen(flaky) == "vendor-off"
     assert chosen(dataclasses.replace(flaky, outcomes=(*flaky.outcomes, *trained))) == "no-winograd"
+
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+FEW = {"wanted": "no-winograd,gemm-only,vendor-off,bypass,bypass+vendor-off,cpu"}
+WORLDS = {
+    "healthy": run(**FEW),
+    "native dead": run(DEAD, **FEW),
+    "native dead, for inference": run(DEAD, purpose="inference", **FEW),
+    "one switch cures": run({**everywhere("wrong"), "no-winograd/convolution/*": "pass"}, **FEW),
+    "only the CPU": run({**everywhere("error"), **everywhere("blocked", "training-step/*")}, **FEW),
+    "nothing": run({"*/convolution/*": "wrong"}, **FEW),
+    "half precision broken": run({"*/convolution/*fp16*": "wrong", "gemm-only/*": "pass"}, **FEW),
+    "of the report's tests": sample.rdna1(),
+    "a CPU": run(backend="onednn"),
+}
+
+
+#: The whole rule shows in these; the others have more outcomes of the same kinds.
+QUICK = ("healthy", "native dead, for inference", "half precision broken", "a CPU")
+
+
+@pytest.mark.parametrize("world", [*QUICK, pytest.param("one switch cures", marks=pytest.mark.thorough)])
+def test_it_changes_when_and_only_when_it_should(world):
+    assert mutations.check_outcomes(WORLDS[world]) > 0
+
+
+@every_row("check", [mutations.check_facts, mutations.check_settings])
+@every_row("world", WORLDS)
+def test_facts_and_settings_that_nobody_recommends_change_nothing(world, check):
+    assert check(WORLDS[world]) > 0
+
+
+def timed(results, setting, factor):
+    """The setting takes ``factor`` times as long."""
+    outcomes = tuple(
+        dataclasses.replace(each, timings={key: factor * value for key, value in each.timings.items()})
+        if (each.setting, each.check) == (setting, "throughput")
+        else each
+        for each in results.outcomes
+    )
+    return dataclasses.replace(results, outcomes=outcomes)
+
+
+@every_row("factor", [1.0, 1.05, 0.95, 3.0, 0.3])
+@every_row("setting", ["vendor-off", "bypass", "cpu", "no-winograd"])
+def test_a_time_matters_beyond_noise_and_of_right_settings_on_the_device(setting, factor):
+    found = mutations.answers(timed(WORLDS["native dead"], setting, factor))["float32/training"]
+    # The bypass has a second setting of the same speed, so that it cannot become slow by one of them.
+    slower, faster = setting == "vendor-off" and factor > 1.1, setting == "bypass" and factor < 0.9
+    assert found[0] == ("bypass" if slower or faster else "vendor-off")
+
+
+@every_row(("factor", "verdict"), [(0.9, "native"), (0.7, "native"), (0.3, "vendor-off")])
+def test_a_working_machine_is_changed_for_a_gain_that_no_noise_explains(factor, verdict):
+    assert mutations.answers(timed(WORLDS["healthy"], "vendor-off", factor))["float32/training"][0] == verdict
+
+
+class TestAdvice:
+    """It follows the facts, which the choice does not."""
+
+    def of(self, **facts):
+        results = WORLDS["native dead"]
+        machine = results.machine
+        torch = {"torch.version": Fact(facts.get("torch", "2.0.1+rocm5.4.2"), "torch")}
+        gpu = machine.gpus[0]
+        if "isa" in facts:
+            native, effective = facts["isa"]
+            gpu = dataclasses.replace(gpu, native_isa=Fact(native), effective_isa=Fact(effective))
+        machine = dataclasses.replace(machine, gpus=(gpu,), facts={**machine.facts, **torch})
+        isas = {"native_isa": gpu.native_isa.value, "effective_isa": gpu.effective_isa.value}
+        outcomes = tuple(dataclasses.replace(each, **isas) for each in results.outcomes)
+        found = judge(dataclasses.replace(results, machine=machine, outcomes=outcomes)).recommendation
+        assert (found.verdict, found.configuration.setting) == ("vendor-off", "vendor-off")
+        return [row["title"] for row in found.advice]
+
+    def test_of_a_version_and_an_isa(self):
+        # Of a version.
+        broken = (
+            "Convolution crashes or hangs with ROCm 5.3 and newer on RDNA1 cards that pretend to be gfx1030"
+        )
+        assert self.of()[0] == broken
+        assert broken not in self.of(torch="1.13.1+rocm5.2")
+        posing = "PyTorch's wheels for ROCm 5.2: gfx1010 as gfx1030"
+        assert posing in self.of()
+        assert posing not in self.of(torch="1.13.1+rocm5.2")
+
+        # Of an ISA.
+        amd = "AMD's stable wheels of ROCm 10.1, with a package for each chip"
+        assert f"{amd}: gfx1010" in self.of()
+        assert self.of(isa=("gfx1102", "gfx1100"), torch="2.3.0+rocm6.0")[:2] == [
+            "ROCm 6.0 and newer break gfx1102 cards that pretend to be gfx1100",
+            f"{amd}: gfx1102",
+        ]
+        assert self.of(isa=("gfx1100", "gfx1100"), torch="2.3.0+rocm6.0") == []
+        assert self.of(isa=(None, None)) == []

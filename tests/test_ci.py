@@ -1,18 +1,21 @@
-"""The workflow for a self-hosted runner: its shape, and its steps as a shell runs them."""
+"""CI with a self-hosted runner: the shape of the workflow, its steps and the recipes as a shell runs them."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from rows import every_row
+from runs import environment, machine_file
 
 CHECKOUT = Path(__file__).parents[1]
 #: YAML 1.1 reads the key "on" as true.
@@ -148,3 +151,61 @@ def test_the_gitlab_job_of_the_document_is_yaml_with_a_junit_report() -> None:
     }
     assert job["artifacts"]["when"] == "always"
     assert job["artifacts"]["reports"] == {"junit": "now/junit.xml"}
+
+
+DOCUMENT = (CHECKOUT / "docs" / "ci.md").read_text("utf-8")
+BASELINE, NIGHT = re.findall(r"^```sh\n(.*?)^```", DOCUMENT, flags=re.DOTALL | re.MULTILINE)
+(GITLAB,) = re.findall(r"^```yaml\n(.*?)^```", DOCUMENT, flags=re.DOTALL | re.MULTILINE)
+
+
+def github(workflow: str, job: str, *names: str) -> str:
+    """Return the scripts of some steps of a job as one."""
+    content = yaml.safe_load((CHECKOUT / "examples/github-actions" / workflow).read_text("utf-8"))
+    steps = {each.get("name"): each.get("run") for each in content["jobs"][job]["steps"]}
+    return "\n".join(f"( {steps[name]}\n)" for name in names)
+
+
+#: What the runner does for the workflow: a successful run becomes the next baseline.
+KEEP = "mkdir -p baseline && cp now/results.json baseline/"
+RECIPES = {
+    "document": (BASELINE, NIGHT),
+    "GitLab": ("\n".join(yaml.safe_load(GITLAB)["rdna1"]["script"]),) * 2,
+    "GitHub": (
+        # The first step would remove the baseline, which the runner downloads again.
+        "\n".join((github("rdna1.yml", "probe", "Run", "Compare with the baseline"), KEEP, "rm -rf now")),
+    ) * 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The folder of a program `rocmprobe` whose runs are small and of a simulated machine."""
+    machine, program = machine_file(tmp_path / "machine.toml"), tmp_path / "bin" / "rocmprobe"
+    program.parent.mkdir()
+    small = shlex.join(["--simulate", str(machine), "--only", "gemm", "--settings", "default"])
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = run ] && set -- "$@" {small}\nexec {sys.executable} -m rocmprobe "$@"\n'
+    )
+    program.chmod(0o755)
+    return program.parent
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("recipe", ["document", "GitHub", "GitLab"])
+def test_a_recipe_works_from_an_empty_folder_and_every_night(
+    tmp_path: Path, program: Path, recipe: str
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    env = environment({
+        "PATH": f"{program}{os.pathsep}{os.environ['PATH']}", "ROCMPROBE": "rocmprobe", "LEVEL": "quick",
+        "GITHUB_OUTPUT": str(tmp_path / "output"), "PYTHONPATH": str(CHECKOUT),
+    })  # fmt: skip
+    for night, script in enumerate(RECIPES[recipe]):
+        ended = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", script], cwd=folder, env=env, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, (night, ended.stdout, ended.stderr)
+        assert (folder / "baseline" / "results.json").exists()
+    assert "No change." in ended.stdout
