@@ -66,12 +66,6 @@ def needs_unkillable_processes() -> None:
             pytest.skip("on this kernel, a second SIGKILL ends a process that a debugger holds")
 
 
-@pytest.fixture(autouse=True)
-def own_lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "locks").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "locks"))
-
-
 def state(pid: int) -> str:
     """Return the state of a process in /proc, or "" if the process is gone."""
     try:
