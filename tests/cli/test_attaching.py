@@ -78,3 +78,19 @@ def test_the_end_of_a_run_prints_the_absolute_path_of_its_profile() -> None:
     assert " --profile /runs/one " in here.to_copy.command.body
     assert here.verify == "rocmprobe run --verify /runs/one/results.json"
     assert here.headline == summary.headline
+
+
+def test_the_script_begins_with_the_result_and_the_driver_s_line(results: Path) -> None:
+    done = cli("repro", results, f"gemm-only/convolution/{sample.PROBLEMS[1].text}/fwd")
+    assert (done.returncode, done.stderr) == (0, "")
+    compile(done.stdout, "repro.py", "exec")
+    found, _, exit_code, driver, *script = done.stdout.splitlines()
+    assert "rocmprobe" not in "".join(script)
+    assert sample.STATUS in found
+    assert exit_code.startswith("# Exit code: 1 if the failure is reproduced")
+    assert driver.startswith("# ")
+    assert "MIOPEN_DEBUG_CONV_DIRECT=0" in driver
+    assert driver.endswith(
+        " MIOpenDriver conv -n 2 -c 64 -H 14 -W 14 -k 64 -y 1 -x 1 -p 0 -q 0 -u 1 -v 1 -l 1 -j 1"
+        " -m conv -g 1 -F 1 -t 1"
+    )

@@ -218,23 +218,6 @@ def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["locks"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["/none/results.json"], "/none/results.json: cannot be read"),
-        ([EXAMPLES / RDNA1], f"these results are from the simulated machine {RDNA1}; add --simulate"),
-        (["--device", "cpu", "--setting", "warp"], "--setting: onednn has no setting 'warp'"),
-        (["--device", "gpu"], "--device 'gpu': unknown"),
-        (["--simulate", "vega"], "no machine 'vega'"),
-    ],
-)
-def test_wrong_usage_is_one_line(arguments: list[object], words: str) -> None:
-    ended = cli("check", *arguments)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert words in ended.stderr
-    assert ended.stderr.count("\n") == 1
-
-
 # What breaks in the probe itself.
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from runs import Started, cli, journal, kinds, machine_file
 
-from rocmprobe.model.exit_codes import FINDINGS, INTERRUPTED, OK, USAGE
+from rocmprobe.model.exit_codes import FINDINGS, INTERRUPTED, OK
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.results_file import read_results
 
@@ -81,18 +81,3 @@ class TestEnds:
         resumed = cli("run", "--resume", folder)
         assert resumed.returncode == OK, resumed.stdout
         assert (outcome_in(tmp_path).state, outcome_in(tmp_path).failure) == ("aborted", "run-died")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "--minutes: is the duration of the check soak; add --only soak, or --level long"),
-        (("--level", "standard", "--only", "gemm"), "add --only soak, or --level long"),
-        (("--verify", "."), "leave out --minutes"),
-    ],
-)
-def test_minutes_without_a_soak_are_refused(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    ended = cli("run", "--out", tmp_path / "run", "--minutes", 5, *arguments)
-    assert (ended.returncode, ended.stdout) == (USAGE, "")
-    assert words in ended.stderr
-    assert not (tmp_path / "run").exists()

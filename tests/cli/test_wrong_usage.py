@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import cli, machine_file
+import sample
+from runs import CHECKOUT, cli, machine_file
 
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import SCHEMA_VERSION, Machine, Results
@@ -16,6 +17,7 @@ from rocmprobe.model.results_file import write_results
 RESULTS = Results(
     SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ()
 )
+RDNA1 = "rdna1-rocm52-conv-dead"
 Make = Callable[[Path], list[object]]
 
 
@@ -28,6 +30,11 @@ def results(folder: Path, **changes: object) -> Path:
     path = folder / "results.json"
     write_results(RESULTS, path)
     return written(path, json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def sampled(folder: Path) -> Path:
+    write_results(sample.rdna1(), folder / "results.json")
+    return folder / "results.json"
 
 
 def shapes(folder: Path) -> Path:
@@ -93,6 +100,25 @@ WRONG: dict[str, tuple[int, str, Make]] = {
         "run", "--settings", "all", "--level", "quick", "--device", "cuda:7", "--verify", results(at)]),
     "baseline of a resumed run": (2, "a resumed run keeps its baseline", lambda at: [
         "run", "--resume", at, "--baseline", results(at)]),
+    "minutes without a soak": (2, "--minutes: is the duration of the check soak; add --only soak",
+                               lambda at: ["run", "--minutes", 5]),
+    "minutes of other checks": (2, "add --only soak, or --level long", lambda at: [
+        "run", "--minutes", 5, "--level", "standard", "--only", "gemm"]),
+    "minutes and verify": (2, "leave out --minutes", lambda at: ["run", "--minutes", 5, "--verify", "."]),
+    "check of nothing": (2, "none.json: cannot be read", lambda at: ["check", at / "none.json"]),
+    "check by simulated results": (2, f"these results are from the simulated machine {RDNA1}; add --simulate",
+                                   lambda at: ["check", CHECKOUT / "reports" / "examples" / RDNA1]),
+    "setting of a check": (2, "--setting: onednn has no setting 'warp'", lambda at: [
+        "check", "--device", "cpu", "--setting", "warp"]),
+    "device of a check": (2, "--device 'gpu': unknown", lambda at: ["check", "--device", "gpu"]),
+    "machine of a check": (2, "no machine 'vega'", lambda at: ["check", "--simulate", "vega"]),
+    "repro of nothing": (2, "none.json", lambda at: ["repro", at / "none.json", "x"]),
+    "repro of several": (2, "name one:", lambda at: ["repro", sampled(at), "gemm-only/convolution"]),
+    "repro of no case": (2, "no outcome matches", lambda at: ["repro", sampled(at), "no such case"]),
+    "repro of the bypass": (2, "needs rocmprobe", lambda at: [
+        "repro", sampled(at), f"bypass/convolution/{sample.PROBLEMS[0].text}/fwd"]),
+    "repro of a time": (2, "no stand-alone script", lambda at: [
+        "repro", sampled(at), f"vendor-off/throughput/{sample.PROBLEMS[0].text}"]),
     "unknown option": (2, "--colour", lambda at: ["run", "--colour"]),
 }  # fmt: skip
 
@@ -101,7 +127,7 @@ WRONG: dict[str, tuple[int, str, Make]] = {
 def test_wrong_usage_is_one_clear_line(tmp_path: Path, what: str) -> None:
     code, text, make = WRONG[what]
     done = cli(*make(tmp_path), cwd=tmp_path)
-    assert done.returncode == code, done.stderr
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert "Traceback" not in done.stderr
     lines = done.stderr.strip().splitlines()
     assert text in lines[-1]
