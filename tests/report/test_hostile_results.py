@@ -226,19 +226,31 @@ def test_a_browser_runs_nothing(results: Any, visit: Any, tmp_path: Path, bypass
 
 class TestJournal:
     @pytest.mark.parametrize(
-        "line",
-        ["[" * 100_000, '{"record": "outcome", "outcome": ' + '{"a": ' * 300 + "1" + "}" * 301,
-         '{"record": "end", "at": "tor', "\x00\x1b[31m",
-         '{"record": "outcome", "outcome": ' + "9" * 5000 + "}"],
-        ids=["deep", "deep outcome", "torn", "control", "huge"],
+        ("line", "named"),
+        [
+            pytest.param("[" * 100_000, False, id="deep"),
+            pytest.param('{"record": "outcome", "outcome": ' + '{"a": ' * 300 + "1" + "}" * 301, True,
+                         id="deep outcome"),
+            pytest.param('{"record": "outcome", "outcome": ' + "9" * 5000 + "}", True, id="huge"),
+            pytest.param('{"record": "end", "at": "tor', False, id="torn"),
+            pytest.param("\x00\x1b[31m", False, id="control"),
+            pytest.param("{\x00}", True, id="control in an object"),
+            pytest.param('{"record": "outcome"}', True, id="no outcome"),
+            pytest.param('{"record": ["x"]}', True, id="no kind"),
+            pytest.param('{"record": "retry", "case": 7}', True, id="no case"),
+            pytest.param(f'{{"record": "outcome", "at": 1, "outcome": {json.dumps({"state": HOSTILE})}}}',
+                         True, id="state"),
+        ],
     )  # fmt: skip
-    def test_a_bad_line_is_passed_over(self, made: Path, tmp_path: Path, line: str) -> None:
+    def test_a_damaged_record_is_left_out(self, made: Path, tmp_path: Path, line: str, named: bool) -> None:
         first, *others = (made / "journal.jsonl").read_text("utf-8").splitlines()
         (tmp_path / "journal.jsonl").write_text("\n".join([first, line, *others, line]) + "\n", "utf-8")
         target = tmp_path / "out.json"
         done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", "json", "-o", str(target)])
         assert (done.exit_code, done.output) == (0, f"{target}\n")
-        assert len(read_results(target).outcomes) == len(read_results(made / "results.json").outcomes)
+        found = read_results(target)
+        assert len(found.outcomes) == len(read_results(made / "results.json").outcomes)
+        assert found.options.get("damaged") == ([2, len(others) + 3] if named else None)
 
     def test_a_record_of_a_later_version_is_refused(self, made: Path, tmp_path: Path) -> None:
         path, line = tmp_path / "journal.jsonl", '{"record": "of a later version"}'
@@ -247,22 +259,6 @@ class TestJournal:
         check("report", done, line)
         assert done.exit_code == 2
         assert f"{path}: record: " in done.output
-
-    @pytest.mark.parametrize(
-        "line",
-        ['{"record": "outcome"}', '{"record": ["x"]}', '{"record": "retry", "case": 7}', "{\x00}",
-         json.dumps({"record": "outcome", "at": 1, "outcome": {"id": HOSTILE, "state": HOSTILE}})],
-        ids=["no outcome", "no kind", "no case", "control", "state"],
-    )  # fmt: skip
-    def test_a_damaged_record_is_left_out_and_named(self, made: Path, tmp_path: Path, line: str) -> None:
-        text = (made / "journal.jsonl").read_text("utf-8")
-        (tmp_path / "journal.jsonl").write_text(f"{text}{line}\n", "utf-8")
-        target = tmp_path / "out.json"
-        done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", "json", "-o", str(target)])
-        assert (done.exit_code, done.output) == (0, f"{target}\n")
-        found = read_results(target)
-        assert len(found.outcomes) == len(read_results(made / "results.json").outcomes)
-        assert found.options["damaged"] == [text.count("\n") + 1]
 
     @pytest.mark.parametrize(
         ("place", "value"),
