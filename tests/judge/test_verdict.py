@@ -31,6 +31,11 @@ from rocmprobe.model.results import Configuration, Fact, Gpu, Machine, Recommend
             "For float16, use the setting “PyTorch's own kernels”.",
         ),
         (
+            {**synthetic.natively("wrong", "convolution/*fp16*"), "default/softmax/*": "wrong"},
+            "Change nothing for float32. For float16, switch MIOpen off. Failing: softmax.",
+            "Failing with it: softmax. For float16, use the setting “PyTorch's own kernels”.",
+        ),
+        (
             {"*/convolution/*fp16*": "wrong"},
             "Change nothing for float32. For float16, nothing works.",
             "No configuration gives correct results in float16.",
@@ -141,7 +146,12 @@ PLAIN = {"*/convolution-kinds/*": "skipped", "*/problem-matrix/*": "skipped"}
         pytest.param(options(run(), level="long"), "rare failures: each case ran once", id="once, long"),
         pytest.param(run(), "convolution in bfloat16", id="a dtype"),
         pytest.param(run({"*fp16*": "n/a"}), "convolution in float16 and bfloat16", id="two dtypes"),
-        pytest.param(run(ONLY_OFF), "convolution in float16 and bfloat16", id="of the setting"),
+        pytest.param(run(ONLY_OFF), "convolution in bfloat16", id="of the setting for each dtype"),
+        pytest.param(
+            run({**ONLY_OFF, "*/convolution*/*fp16*": "blocked"}),
+            "convolution in float16 and bfloat16",
+            id="no setting has float16",
+        ),
         pytest.param(run({"*/bwd-*": "n/a"}), GRADIENTS, id="gradients"),
         pytest.param(run(), "1-d convolution", id="a kind"),
         pytest.param(run(PLAIN), "1-d, 3-d, transposed and depthwise convolution", id="kinds"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Optional
 
@@ -74,10 +74,13 @@ def _missing(run: Evidence) -> int:
     return sum(outcome.state in ("aborted", "probe-error") for outcome in unanswered)
 
 
-def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
+def not_covered(
+    run: Evidence, best: Optional[Assessment], dtype: str, purpose: str, elsewhere: Iterable[str]
+) -> tuple[str, ...]:
     """Return what was not tested under the recommended setting.
 
-    If ``best`` is None, return what was not tested under any setting.
+    If ``best`` is None, return what was not tested under any setting. For the dtypes ``elsewhere``, the run
+    recommends another setting.
     """
     learned = (outcome for outcome in run.on_device if outcome.learned)
     answered = list(outcomes_of(run, best.setting) if best else learned)
@@ -87,7 +90,7 @@ def not_covered(run: Evidence, best: Optional[Assessment], dtype: str, purpose: 
     return (
         *_larger_sizes([each for each in own if each.dtype == dtype], run),
         *_rare_failures(run, best),
-        *_lacking("convolution in", _DTYPES, {outcome.dtype for outcome in convolved}),
+        *_lacking("convolution in", _DTYPES, {outcome.dtype for outcome in convolved}.union(elsewhere)),
         *_directions(convolved, dtype, purpose),
         *_kinds(convolved),
         *_around(run, checks, purpose),

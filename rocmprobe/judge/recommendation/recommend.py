@@ -86,6 +86,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         f"{dtype}/{each}": _answer(run, ranking, dtype) for (dtype, each), ranking in rankings.items()
     }
     elsewhere = differing(per, asked, purpose)
+    other_settings = [each for each, answer in elsewhere.items() if answer["setting"]]
     tested = {outcome.dtype for outcome in run.on_device}
     failing = limits(run, best.setting, tested - elsewhere.keys()) if best else ()
     failing_elsewhere = _limits_elsewhere(run, elsewhere)
@@ -99,9 +100,9 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         text = about_the_cpu(run) + sentence(
             run, best, order, asked[0], findings, bool(changing or elsewhere)
         )  # fmt: skip
-        text += other_dtypes(elsewhere, failing_elsewhere)
         unnamed = [what for what in failing if what not in text]
         text += f" Failing with it: {joined(unnamed)}." if unnamed else ""
+        text += other_dtypes(elsewhere, failing_elsewhere)
         if changing:
             best_size, own_size = changing
             text += f" For {_IN_WORDS}, use the setting “{title(best_size.setting)}”: a new size costs "
@@ -122,7 +123,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         costs=costs(order, asked[0], measured, memory),
         confidence=confidence(run, best),
         confidence_level="" if verdict == "not-judged" else confidence_level(run),
-        not_covered=not_covered(run, best, asked[0], purpose),
+        not_covered=not_covered(run, best, asked[0], purpose, other_settings),
         advice=advice(run, findings, best is not None and best.setting.unchanged),
         # A partial run cannot be verified. It has no results.json if it crashed. If it was stopped, its
         # recommendation is based on only some of the cases.
