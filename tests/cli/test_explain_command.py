@@ -246,43 +246,6 @@ def test_what_is_printed_is_redacted_and_inert(form: tuple[str, ...]) -> None:
     assert inert(clean)
 
 
-WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
-    "missing file": ("cannot be read", ("none.txt",)),
-    "folder of a run": ("schema_version is 9", (".",)),
-    "impossible name": ("cannot be read", ("\0",)),
-    "damaged results": ("schema_version is 9", ("results.json",)),
-    "missing facts": ("none.json: cannot be read", ("-", "--facts", "none.json")),
-    "facts in prose": ("prose.json: not JSON", ("-", "--facts", "prose.json")),
-    "facts in a list": ("list.json: not a JSON object", ("-", "--facts", "list.json")),
-    "deep facts": ("deep.json: not JSON", ("-", "--facts", "deep.json")),
-    "unknown fact": ("wrong.json: 'gppu' is not a fact", ("-", "--facts", "wrong.json")),
-    "broken detection": ("detected.json: Machine", ("-", "--facts", "detected.json")),
-    "fact without value": ("write NAME=VALUE", ("-", "--fact", "torch")),
-    "no fact": ("'log' is not a fact", ("-", "--fact", "log=x")),
-    "all variables": ("'env' is not a fact", ("-", "--fact", "env={}")),
-    "a name for a target": ("--fact: true_gfx is 'navi10'", ("-", "--fact", "true_gfx=navi10")),
-    "unknown exit": ("exit is 'boom'", ("-", "--fact", "exit=boom")),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_input_is_one_clear_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    files = {
-        "results.json": '{"schema_version": 9, "rocmprobe": "9"}', "prose.json": "gpu: RX 5700",
-        "list.json": "[]", "deep.json": "[" * 99999, "wrong.json": '{"gppu": 1}',
-        "detected.json": '{"gpus": [1]}',
-    }  # fmt: skip
-    for name, content in files.items():
-        Path(name).write_text(content)
-    said, arguments = WRONG[what]
-    code, output = asked(*arguments, log="hello")
-    assert code == 2
-    assert said in output
-    assert output.startswith("rocmprobe: ")
-    assert len(output.splitlines()) == 1
-
-
 LOGS = st.lists(
     st.one_of(st.binary(max_size=50), st.sampled_from((*map(str.encode, LINES), b"\n", b"\r", b"\x1b["))),
     max_size=12,

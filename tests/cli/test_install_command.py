@@ -1,4 +1,4 @@
-"""`rocmprobe install`: what it prints for which machine, its constraints, and wrong input."""
+"""`rocmprobe install`: what it prints for which machine, and its constraints."""
 
 from __future__ import annotations
 
@@ -240,37 +240,6 @@ def test_a_machine_without_an_amd_gpu(tmp_path: Path) -> None:
     code, text = asked("--facts", machine(tmp_path))
     assert (code, len(text.splitlines())) == (3, 1)
     assert "no AMD GPU was found; check in this order: `lspci" in text
-
-
-WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
-    "missing facts": ("none.json: cannot be read", ("--facts", "none.json")),
-    "no fact": ("'gppu' is not a fact", ("--fact", "gppu=RX 5700")),
-    "unknown stack": ("no stack 'rocm9'; there are official-", ("--fact", "gpu=RX 5700", "--stack", "rocm9")),
-    "stack of another chip": (
-        "is not for Linux; suitable stacks: ", ("--fact", "gpu=RX 5700", "--stack", "ml-gfx906"),
-    ),
-    "two machines": ("leave out --facts and --fact", ("--simulate", "bn-dead", "--fact", "gpu=RX 5700")),
-    "unknown machine": ("no machine 'x'", ("--simulate", "x")),
-    "no fixed version": (
-        "the versions of amd-nightly are not known before it is installed",
-        ("--fact", "gpu=RX 5700", "--stack", "amd-nightly", "--constraints", "c.txt"),
-    ),
-    "nowhere to write": (
-        "no such folder/c.txt: No such file or directory; name another file",
-        ("--fact", "gpu=RX 5700", "--constraints", "no such folder/c.txt"),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_input_is_one_clear_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    said, arguments = WRONG[what]
-    code, output = asked(*arguments)
-    assert code == 2
-    assert said in output
-    assert output.startswith("rocmprobe: ")
-    assert len(output.splitlines()) == 1
 
 
 def test_the_constraints_of_an_installed_nightly_are_its_own_version(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ RESULTS = Results(
     SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ()
 )
 RDNA1 = "rdna1-rocm52-conv-dead"
+CARD = ("install", "--fact", "gpu=RX 5700")
 Make = Callable[[Path], list[object]]
 
 
@@ -35,6 +36,12 @@ def results(folder: Path, **changes: object) -> Path:
 def sampled(folder: Path) -> Path:
     write_results(sample.rdna1(), folder / "results.json")
     return folder / "results.json"
+
+
+def explain(folder: Path, *options: object, facts: str = "") -> list[object]:
+    """The command for a log, and for a file of ``facts`` if there are any."""
+    given = ["--facts", written(folder / "facts.json", facts)] if facts else []
+    return ["explain", written(folder / "log.txt", "hello"), *given, *options]
 
 
 def shapes(folder: Path) -> Path:
@@ -119,6 +126,39 @@ WRONG: dict[str, tuple[int, str, Make]] = {
         "repro", sampled(at), f"bypass/convolution/{sample.PROBLEMS[0].text}/fwd"]),
     "repro of a time": (2, "no stand-alone script", lambda at: [
         "repro", sampled(at), f"vendor-off/throughput/{sample.PROBLEMS[0].text}"]),
+    "install: missing facts": (2, "none.json: cannot be read", lambda at: [
+        "install", "--facts", "none.json"]),
+    "install: no fact": (2, "'gppu' is not a fact", lambda at: ["install", "--fact", "gppu=RX 5700"]),
+    "install: unknown stack": (2, "no stack 'rocm9'; there are official-", lambda at: [
+        *CARD, "--stack", "rocm9"]),
+    "install: stack of another chip": (2, "is not for Linux; suitable stacks: ", lambda at: [
+        *CARD, "--stack", "ml-gfx906"]),
+    "install: two machines": (2, "leave out --facts and --fact", lambda at: [*CARD, "--simulate", "bn-dead"]),
+    "install: unknown machine": (2, "no machine 'x'", lambda at: ["install", "--simulate", "x"]),
+    "install: no fixed version": (2, "the versions of amd-nightly are not known before it is installed",
+                                  lambda at: [*CARD, "--stack", "amd-nightly", "--constraints", "c.txt"]),
+    "install: nowhere to write": (2, "no such folder/c.txt: No such file or directory; name another file",
+                                  lambda at: [*CARD, "--constraints", "no such folder/c.txt"]),
+    "explain: missing file": (2, "cannot be read", lambda at: ["explain", "none.txt"]),
+    "explain: impossible name": (2, "cannot be read", lambda at: ["explain", "\0"]),
+    "explain: folder of a run": (2, "schema_version is 9", lambda at: [
+        "explain", results(at, schema_version=9).parent]),
+    "explain: damaged results": (2, "schema_version is 9", lambda at: [
+        "explain", results(at, schema_version=9)]),
+    "explain: missing facts": (2, "none.json: cannot be read", lambda at: explain(
+        at, "--facts", "none.json")),
+    "explain: facts in prose": (2, "facts.json: not JSON", lambda at: explain(at, facts="gpu: RX 5700")),
+    "explain: facts in a list": (2, "facts.json: not a JSON object", lambda at: explain(at, facts="[]")),
+    "explain: deep facts": (2, "facts.json: not JSON", lambda at: explain(at, facts="[" * 99999)),
+    "explain: unknown fact": (2, "facts.json: 'gppu' is not a fact", lambda at: explain(
+        at, facts='{"gppu": 1}')),
+    "explain: broken detection": (2, "facts.json: Machine", lambda at: explain(at, facts='{"gpus": [1]}')),
+    "explain: fact without value": (2, "write NAME=VALUE", lambda at: explain(at, "--fact", "torch")),
+    "explain: no fact": (2, "'log' is not a fact", lambda at: explain(at, "--fact", "log=x")),
+    "explain: all variables": (2, "'env' is not a fact", lambda at: explain(at, "--fact", "env={}")),
+    "explain: a name for a target": (2, "--fact: true_gfx is 'navi10'", lambda at: explain(
+        at, "--fact", "true_gfx=navi10")),
+    "explain: unknown exit": (2, "exit is 'boom'", lambda at: explain(at, "--fact", "exit=boom")),
     "unknown option": (2, "--colour", lambda at: ["run", "--colour"]),
 }  # fmt: skip
 
