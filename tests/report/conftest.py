@@ -1,4 +1,4 @@
-"""Pages rendered once, and a browser without a network."""
+"""Runs and pages made once, and a browser without a network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import sample
-from rendering import Rendered, Visit, render
+from rendering import NOTE, Rendered, Visit, render
+from runs import PROBLEM, Run, machine_file, run
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +42,14 @@ def visit(chromium: Any) -> Iterator[Any]:
     yield open_page
     for each in visits:
         each.context.close()
+
+
+@pytest.fixture(scope="session")
+def failing_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with a note in which MIOpen fails."""
+    folder = tmp_path_factory.mktemp("failing")
+    machine = machine_file(folder / "machine.toml", {"library": "miopen", "effect": "raise"})
+    done = run(folder / "run", "--simulate", machine, "--note", NOTE, "--only", "convolution",
+               "--only", "copy", "--settings", "vendor-off", "--problem", PROBLEM, "--purpose", "inference")  # fmt: skip
+    assert done.ended.returncode in (0, 1), done.ended.stderr
+    return done

@@ -21,6 +21,9 @@ from rocmprobe.report.terminal.github import job_summary, workflow_commands
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.console import Console
 
+#: The note of ``failing_run``.
+NOTE = "an emulated gfx1010, so no time means anything"
+
 
 @dataclass(frozen=True)
 class Rendered:

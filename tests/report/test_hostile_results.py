@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from rendering import render
-from runs import PROBLEM, machine_file, run
+from runs import Run
 
 from rocmprobe.cli import main
 from rocmprobe.exec import command
@@ -35,15 +35,9 @@ NAMES = ("md", "issue", "full issue", "compare", "compare as JSON", "explain", "
          "exec")  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run in which MIOpen fails."""
-    folder = tmp_path_factory.mktemp("made")
-    machine = machine_file(folder / "machine.toml", {"library": "miopen", "effect": "raise"})
-    done = run(folder / "run", "--simulate", machine, "--only", "convolution", "--only", "copy", "--settings",
-               "vendor-off", "--problem", PROBLEM, "--purpose", "inference")  # fmt: skip
-    assert done.ended.returncode in (0, 1), done.ended.stderr
-    return folder / "run"
+@pytest.fixture(scope="session")
+def made(failing_run: Run) -> Path:
+    return failing_run.folder
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 import sample
-from rendering import render, shown
+from rendering import NOTE, render, shown
 from rich.console import Console
-from runs import SMALL, Run, machine_file, rocmprobe, run
+from runs import Run, cli
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.summary import TRIED_ON, summarize
@@ -100,26 +100,17 @@ def test_every_form_has_the_same_blocks_to_copy(tmp_path: Path) -> None:
             assert all(line in texts[form] for line in block.body.split("\n") if line), form
 
 
-NOTE = "an emulated gfx1010, so no time means anything"
-
-
-@pytest.fixture(scope="module")
-def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("noted")
-    return run(folder / "out", "--simulate", machine_file(folder / "machine.toml"), "--note", NOTE, *SMALL)
-
-
-def test_a_note_stands_in_every_form_of_the_report(noted: Run, tmp_path: Path) -> None:
-    assert NOTE in noted.ended.stdout.replace("\n", " ")
-    texts = shown(noted.results, tmp_path / "page")
+def test_a_note_stands_in_every_form_of_the_report(failing_run: Run, tmp_path: Path) -> None:
+    assert NOTE in failing_run.ended.stdout.replace("\n", " ")
+    texts = shown(failing_run.results, tmp_path / "page")
     assert [form for form, text in texts.items() if NOTE not in text] == ["annotations"]
 
 
 @pytest.mark.parametrize("source", ["", "results.json"], ids=["folder", "results"])
-def test_a_run_and_report_write_the_same_page(noted: Run, source: str, tmp_path: Path) -> None:
-    done = rocmprobe("report", noted.folder / source, "-o", tmp_path / "again.html")
+def test_a_run_and_report_write_the_same_page(failing_run: Run, source: str, tmp_path: Path) -> None:
+    done = cli("report", failing_run.folder / source, "-o", tmp_path / "again.html")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "again.html").read_bytes() == (noted.folder / "report.html").read_bytes()
+    assert (tmp_path / "again.html").read_bytes() == (failing_run.folder / "report.html").read_bytes()
 
 
 def test_a_report_of_an_amd_gpu_says_what_rocmprobe_was_tried_on(tmp_path: Path) -> None:
