@@ -49,7 +49,9 @@ def failing_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with a note in which MIOpen fails."""
     folder = tmp_path_factory.mktemp("failing")
     machine = machine_file(folder / "machine.toml", {"library": "miopen", "effect": "raise"})
-    done = run(folder / "run", "--simulate", machine, "--note", NOTE, "--only", "convolution",
-               "--only", "copy", "--settings", "vendor-off", "--problem", PROBLEM, "--purpose", "inference")  # fmt: skip
+    done = run(
+        folder / "run", "--simulate", machine, "--note", NOTE, "--only", "convolution", "--only", "copy",
+        "--settings", "vendor-off", "--problem", PROBLEM, "--purpose", "inference",
+    )  # fmt: skip
     assert done.ended.returncode in (0, 1), done.ended.stderr
     return done
