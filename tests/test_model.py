@@ -242,18 +242,6 @@ class TestFilesThatAreNoResults:
             deep = {"deep": deep}
         assert "nested" in refused(written(tmp_path, lambda data: data["options"].update(deep)))
 
-    def test_a_large_file_that_is_right(self, tmp_path):
-        outcomes = (dataclasses.replace(OUTCOME, evidence=("x" * 2000,)),) * 300
-        path = tmp_path / "results.json"
-        write_results(dataclasses.replace(EMPTY, outcomes=outcomes), path)
-        assert len(read_results(path).outcomes) == 300
-
-
-@every_row("data", [{}, {"id": 1}, {"id": "a", "state": None}, {"attempts": 5}, {"evidence": 5}])
-def test_a_broken_object_of_a_journal_is_bad_input(data):
-    with pytest.raises(BadInput):
-        from_json(Outcome, {**to_json(OUTCOME), **data} if data else {})
-
 
 class TestWriting:
     def test_a_failed_write_leaves_the_old_file(self, tmp_path):
@@ -264,10 +252,6 @@ class TestWriting:
         with pytest.raises(TypeError):
             write_results(broken, path)
         assert path.read_bytes() == before
-
-    def test_nothing_else_is_left(self, tmp_path):
-        write_results(EMPTY, tmp_path / "results.json")
-        assert [each.name for each in tmp_path.iterdir()] == ["results.json"]
 
     def test_numbers_that_json_lacks_become_null(self, tmp_path):
         numerics = {"drift": math.inf, "ratio": math.nan, "fine": 1.5}
