@@ -62,18 +62,32 @@ def test_the_first_call_measures_and_the_next_process_knows(plans):
     assert len(records(plans)) == 1
 
 
-class Slow:
-    """An algorithm that takes long in its forward."""
+class Changed:
+    """An algorithm that calls ``after`` with each of its results."""
 
-    def __init__(self, original):
-        self.original = original
+    def __init__(self, name, after):
+        self.original, self.after, self.runs = bypass.ALGORITHMS[name], after, 0
 
     def __getattr__(self, name):
         return getattr(self.original, name)
 
-    def forward(self, *arguments):
-        time.sleep(0.1)
-        self.original.forward(*arguments)
+    def forward(self, plan, image, weight, bias, feature):
+        self.runs += 1
+        self.original.forward(plan, image, weight, bias, feature)
+        self.after(feature)
+
+    def backward(self, plan, image, weight, bias, feature):
+        self.runs += 1
+        self.original.backward(plan, image, weight, bias, feature)
+        self.after(image if plan.task.direction == "bwd-data" else weight)
+
+
+def slow(result):
+    time.sleep(0.1)
+
+
+def without_memory(result):
+    raise RuntimeError("out of memory")
 
 
 def by_the_model(monkeypatch):
@@ -86,7 +100,7 @@ def by_the_model(monkeypatch):
 
 def test_a_clearly_faster_plan_replaces_the_model_s_from_the_first_call_on(plans, monkeypatch):
     expected = by_the_model(monkeypatch)
-    monkeypatch.setitem(bypass.ALGORITHMS, expected, Slow(bypass.ALGORITHMS[expected]))
+    monkeypatch.setitem(bypass.ALGORITHMS, expected, Changed(expected, slow))
     found = computed_by(5)
     assert expected not in found
     # One algorithm for all of them: another one would round otherwise.
@@ -117,23 +131,15 @@ def test_a_process_measures_for_so_long_and_no_longer(plans, monkeypatch):
     """A program in which every problem is another one would measure at every call."""
     expected = by_the_model(monkeypatch)
     monkeypatch.setattr("rocmprobe.bypass.choice.choices._ALLOWANCE", -1.0)
-    monkeypatch.setitem(bypass.ALGORITHMS, expected, Slow(bypass.ALGORITHMS[expected]))
+    monkeypatch.setitem(bypass.ALGORITHMS, expected, Changed(expected, slow))
     assert len(set(computed_by(4))) == 1
     assert not plans.exists()
 
 
 def test_a_plan_that_fails_while_it_is_measured_is_passed_over(plans, monkeypatch):
-    class Failing:
-        def __getattr__(self, name):
-            return getattr(original, name)
-
-        def forward(self, *arguments):
-            raise RuntimeError("out of memory")
-
     first = by_the_model(monkeypatch)
     last = next(name for name in ("slow_conv2d", "im2col") if name != first)
-    original = bypass.ALGORITHMS[last]
-    monkeypatch.setitem(bypass.ALGORITHMS, last, Failing())
+    monkeypatch.setitem(bypass.ALGORITHMS, last, Changed(last, without_memory))
     assert last not in computed_by(3)
     # What another program may have the memory for is not decided for it.
     assert records(plans) == []
@@ -317,26 +323,6 @@ def test_variables_decide_what_a_caller_leaves_open(monkeypatch):
     assert computed_by(1) == ["im2col"]
 
 
-class Faulty:
-    """An algorithm with a planted fault in its results."""
-
-    def __init__(self, original, fault):
-        self.original, self.fault, self.runs = original, fault, 0
-
-    def __getattr__(self, name):
-        return getattr(self.original, name)
-
-    def forward(self, plan, image, weight, bias, feature):
-        self.runs += 1
-        self.original.forward(plan, image, weight, bias, feature)
-        self.fault(feature)
-
-    def backward(self, plan, image, weight, bias, feature):
-        self.runs += 1
-        self.original.backward(plan, image, weight, bias, feature)
-        self.fault(image if plan.task.direction == "bwd-data" else weight)
-
-
 FAULTS = {
     "doubled channel": lambda result: result[:, 0].mul_(2),
     "one wrong element": lambda result: result.view(-1)[-1].add_(1),
@@ -366,7 +352,7 @@ def test_a_plan_with_a_fault_is_refused_and_the_next_one_is_exact(proved, monkey
         return torch.autograd.grad(F.conv2d(image, weight, stride=2).square().sum(), leaf)[0]
 
     expected = result()
-    faulty = Faulty(bypass.ALGORITHMS["slow_conv2d"], FAULTS[fault])
+    faulty = Changed("slow_conv2d", FAULTS[fault])
     monkeypatch.setitem(bypass.ALGORITHMS, "slow_conv2d", faulty)
     for _ in range(2):
         bypass.reset_status()
@@ -408,8 +394,7 @@ def test_no_exact_plan_and_no_proof_during_capture_are_errors(proved, monkeypatc
     assert in_the_next_process(1) == [name]
     monkeypatch.setattr(choices, "capturing", lambda device: False)
     for each in ("im2col", "slow_conv2d"):
-        faulty = Faulty(bypass.ALGORITHMS[each], FAULTS["doubled channel"])
-        monkeypatch.setitem(bypass.ALGORITHMS, each, faulty)
+        monkeypatch.setitem(bypass.ALGORITHMS, each, Changed(each, FAULTS["doubled channel"]))
     with pytest.raises(RuntimeError, match=r"no algorithm is exact for fwd float32 .* on cpu"):
         computed_by(1, filters=8)
     assert plan_file.inexact() == bypass.status()["inexact"]

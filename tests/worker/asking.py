@@ -16,13 +16,14 @@ from rocmprobe.worker.torch_driver import holding
 BACKEND = BACKENDS["onednn"]
 
 
-def context(problem: str, setting: str = "default", **changes: Any) -> CheckContext:
-    """``problem`` on this CPU under a setting, with no controller to report to."""
+def context(problem: str | None = None, setting: str = "default", **changes: Any) -> CheckContext:
+    """``problem``, if the check has one, on this CPU under a setting, with no controller to report to."""
     row = next(each for each in settings_for("onednn", "all") if each.name == setting)
     below = changes.pop("below", planted)
-    parsed = parse_problem(problem)
+    parsed = parse_problem(problem) if problem else None
     values = {
-        "dtype": getattr(torch, parsed.dtype), "device": "cpu", "backend": BACKEND, "problem": parsed,
+        "dtype": getattr(torch, parsed.dtype if parsed else "float32"), "device": "cpu", "backend": BACKEND,
+        "problem": parsed,
         "direction": None, "seconds": 0.2, "exact": True, "bypass": row.bypass,
         "apply_setting": holding(row, BACKEND, below, Versions("oneDNN", None, torch.__version__, None)),
         "report_phase": lambda phase: None,

@@ -30,7 +30,7 @@ with_attention = pytest.mark.skipif(not HAS_ATTENTION, reason="torch 2.0 is the 
 
 
 def asked(dtype: str) -> CheckContext:
-    return context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", dtype=getattr(torch, dtype))
+    return context(dtype=getattr(torch, dtype))
 
 
 def ask(check: str, dtype: str = "float32") -> CheckResult:
@@ -152,7 +152,7 @@ class Made(Compiler):
 
 
 def answer_by(check: str, compiler: Compiler) -> CheckResult:
-    return CHECKS[check].function(context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", compiler=compiler))
+    return CHECKS[check].function(context(compiler=compiler))
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,7 @@ def test_every_size_is_new_and_asked_once_for_its_first_call() -> None:
 
 def test_slow_sizes_end_the_check_early() -> None:
     times = iter(range(0, 10_000, 9))
-    answer = CHECKS["changing-sizes"].function(
-        context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", clock=lambda: next(times))
-    )
+    answer = CHECKS["changing-sizes"].function(context(clock=lambda: next(times)))
     assert (answer.timings["sizes"], answer.timings["new_size"]) == (3, 9)
 
 

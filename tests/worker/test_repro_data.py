@@ -102,7 +102,7 @@ def same(names: Mapping[str, Any], placed: list[tuple[Tensors, Tensors]]) -> boo
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("check", LAYERS)
 def test_of_a_layer(check: str, dtype: str, placed: list[tuple[Tensors, Tensors]]) -> None:
-    asked = dataclasses.replace(context(PLAIN), problem=None, dtype=getattr(torch, dtype))
+    asked = context(dtype=getattr(torch, dtype))
     try:
         answer = CHECKS[check].function(asked)
     except NotApplicable as reason:

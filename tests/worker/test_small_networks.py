@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from asking import context, planted
 from tiers import OLD_TORCH
 
-from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import dispatch, registration
+from rocmprobe.bypass import dispatch
 from rocmprobe.checks import CHECKS, MODELS, models
 from rocmprobe.checks.networks import training
 from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.context import CheckResult
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +26,7 @@ def _hardly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(check: str, dtype: str = "float32", apply_setting: Any = nullcontext) -> CheckResult:
-    context = CheckContext(
-        getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, apply_setting, lambda phase: None, 0.0,
-        exact=True, bypass=False,
-    )  # fmt: skip
-    return CHECKS[check].function(context)
+    return CHECKS[check].function(context(dtype=getattr(torch, dtype), apply_setting=apply_setting))
 
 
 class Doubled(dispatch.Interceptor):
@@ -61,18 +56,6 @@ class Biasless(dispatch.Interceptor):
         return data, weight, None if bias is None else torch.zeros_like(bias)
 
 
-def planted(layer: dispatch.Interceptor) -> Any:
-    @contextmanager
-    def under() -> Iterator[None]:
-        registration.add_interceptor(layer, "cpu")
-        try:
-            yield
-        finally:
-            registration.remove_interceptor(layer, "cpu")
-
-    return under
-
-
 @pytest.mark.parametrize("check", MODELS)
 def test_a_right_training_passes(check: str) -> None:
     answer = asked(check)
@@ -99,7 +82,7 @@ def test_under_autocast_the_loss_is_scaled() -> None:
     ],
 )
 def test_a_faulty_convolution_shows(check: str, fault: type[dispatch.Interceptor], dtype: str) -> None:
-    answer = asked(check, dtype, planted(fault()))
+    answer = asked(check, dtype, lambda: planted(fault()))
     assert answer.state == "wrong"
     assert "step" not in answer.timings
 
