@@ -41,6 +41,14 @@ class Build:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
+    def files(self, contents: Mapping[str, Union[str, bytes]]) -> None:
+        """Write files by name. The content "-> TARGET" makes a link."""
+        for name, content in contents.items():
+            if isinstance(content, str) and content.startswith("-> "):
+                self.link(name, content[len("-> ") :])
+            else:
+                self.file(name, content)
+
     def link(self, name: str, target: str) -> None:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
