@@ -5,49 +5,15 @@ from __future__ import annotations
 import struct
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocmprobe.kernels import code_object
 
-
-def packed(value):
-    """MessagePack in the shortest form, as LLVM writes it, but floats in 64 bits."""
-    if value is None or isinstance(value, bool):
-        return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
-    if isinstance(value, float):
-        return b"\xcb" + struct.pack(">d", value)
-    if isinstance(value, int):
-        if 0 <= value < 128:
-            return bytes([value])
-        if -32 <= value < 0:
-            return struct.pack("b", value)
-        kinds = "BHIQ" if value >= 0 else "bhiq"
-        first = 0xCC if value >= 0 else 0xD0
-        for place, kind in enumerate(kinds):
-            try:
-                return bytes([first + place]) + struct.pack(f">{kind}", value)
-            except struct.error:
-                continue
-    if isinstance(value, str):
-        content = value.encode()
-        return sized(len(content), (0xA0, 32), (0xD9, 0xDA, 0xDB)) + content
-    if isinstance(value, bytes):
-        return sized(len(value), (0, 0), (0xC4, 0xC5, 0xC6)) + value
-    if isinstance(value, list):
-        return sized(len(value), (0x90, 16), (None, 0xDC, 0xDD)) + b"".join(map(packed, value))
-    pairs = [packed(each) for pair in value.items() for each in pair]
-    return sized(len(value), (0x80, 16), (None, 0xDE, 0xDF)) + b"".join(pairs)
-
-
-def sized(size, short, heads):
-    if size < short[1]:
-        return bytes([short[0] + size])
-    for head, kind in zip(heads, "BHI"):
-        if head is not None and size < 1 << 8 * struct.calcsize(kind):
-            return bytes([head]) + struct.pack(f">{kind}", size)
-    raise AssertionError(size)
+#: The shortest form of each value, as LLVM writes it.
+packed = msgspec.msgpack.encode
 
 
 def made(*notes):
