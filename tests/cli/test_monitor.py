@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from runs import environment, rocmprobe, wait_until
+from runs import cli, environment, wait_until
 
 from rocmprobe.cli import main
 from rocmprobe.cli.monitor import monitor
@@ -144,7 +144,7 @@ def test_what_it_refuses(root: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=words):
             monitor(root, file, times=1)
-    ended = rocmprobe("monitor", "--root", tmp_path)
+    ended = cli("monitor", "--root", tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (3, "", 1)
     assert "no AMD GPU" in ended.stderr
     assert other.read_text() == "mine\n"

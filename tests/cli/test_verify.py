@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import SMALL, machine_file, rocmprobe, run
+from runs import SMALL, cli, machine_file, run
 
 from rocmprobe.cli.run import _exit_code
 from rocmprobe.model import exit_codes
@@ -124,7 +124,7 @@ def test_an_override_that_is_gone_or_new_is_refused(tmp_path: Path) -> None:
     ):
         real["machine"]["variables"] = variables
         (tmp_path / "results.json").write_text(json.dumps(real), "utf-8")
-        ended = rocmprobe("run", "--verify", tmp_path / "results.json", env=now)
+        ended = cli("run", "--verify", tmp_path / "results.json", env=now)
         assert ended.returncode == exit_codes.USAGE
         assert told in ended.stderr
         assert len(ended.stderr.splitlines()) == 1

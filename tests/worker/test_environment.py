@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import SMALL, Run, machine_file, run
+from runs import SMALL, Run, cli, machine_file, run
 
 import rocmprobe
 from rocmprobe.checks.tools.case import Case
@@ -100,10 +100,10 @@ def test_a_simulated_owner_s_variables_reach_a_child_as_a_real_owner_s_do(tmp_pa
     machine = machine_file(tmp_path / "machine.toml", dropped, kept)
     with machine.open("a") as stream:
         stream.write('[variables]\nMIOPEN_FIND_ENFORCE = "3"\nHSA_ENABLE_SDMA = "0"\n')
-    told = run(
-        tmp_path / "out", "--simulate", machine, *SMALL[:2], "--settings", "as-found,vendor-off", *SMALL[4:],
-        env={"HSA_ENABLE_SDMA": "1"},
-    )  # fmt: skip
+    told = Run(tmp_path / "out", cli(
+        "run", "--out", tmp_path / "out", "--simulate", machine, *SMALL[:2], "--settings",
+        "as-found,vendor-off", *SMALL[4:], env={"HSA_ENABLE_SDMA": "1"},
+    ))  # fmt: skip
     assert {name: told.of(name).state for name in ("as-found", "default", "vendor-off")} == {
         "as-found": "error",
         "default": "pass",
