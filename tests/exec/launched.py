@@ -53,9 +53,9 @@ def executed(folder: Path, *arguments: object, **environ: str) -> subprocess.Com
     return rocmprobe("exec", *arguments, cwd=folder, env=environ)
 
 
-def refused(folder: Path, *arguments: object) -> str:
+def refused(folder: Path, *arguments: object, **environ: str) -> str:
     """The one line of ``rocmprobe exec`` that starts no program in ``folder``."""
-    done = cli("exec", *arguments, cwd=folder)
+    done = cli("exec", *arguments, cwd=folder, env=environ)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     return done.stderr
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launched import executed, program, refused
+from launched import program, refused
 from rows import every_row
 
 from rocmprobe.exec.command import find_program, with_configuration
@@ -88,11 +88,6 @@ def test_the_user_s_path_is_kept_as_it_is() -> None:
 
 
 def test_a_status_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
-    done = executed(
-        tmp_path, "--bypass", "always", "--", sys.executable, "-c", "open('ran', 'w')",
-        ROCMPROBE_BYPASS_STATUS="no/such/folder",
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "ROCMPROBE_BYPASS_STATUS" in done.stderr
+    command = ("--bypass", "always", "--", "touch", "ran")
+    assert "ROCMPROBE_BYPASS_STATUS" in refused(tmp_path, *command, ROCMPROBE_BYPASS_STATUS="no/such/folder")
     assert not (tmp_path / "ran").exists()
