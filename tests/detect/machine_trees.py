@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, Optional, Union
+
+import pytest
 
 from rocmprobe.detect import detect
 from rocmprobe.model.results import Machine
@@ -23,6 +25,14 @@ RX_5600_XT = {
 }
 RX_5600_XT_VRAM = 6425673728
 CPU_NODE = {"simd_count": 0, "simd_per_cu": 0, "gfx_target_version": 0, "vendor_id": 0, "device_id": 0}
+
+
+def tree(
+    rule: str, files: Mapping[str, Union[str, bytes]], facts: Mapping[str, Any],
+    sources: Mapping[str, str] = {}, /, **environ: str,
+) -> Any:  # fmt: skip
+    """A row for ``Build.check``: the rule, the files of a machine, its facts, and parts of their sources."""
+    return pytest.param(files, environ, facts, sources, id=rule)
 
 
 class Build:
@@ -48,6 +58,17 @@ class Build:
                 self.link(name, content[len("-> ") :])
             else:
                 self.file(name, content)
+
+    def check(
+        self, files: Mapping[str, Union[str, bytes]], environ: Mapping[str, str], facts: Mapping[str, Any],
+        sources: Mapping[str, str],
+    ) -> Machine:  # fmt: skip
+        """Write files, and check facts and parts of their sources."""
+        self.files(files)
+        machine = self.detect(**environ)
+        assert {name: machine.value(name) for name in facts} == facts
+        assert [name for name, words in sources.items() if words not in machine.facts[name].source] == []
+        return machine
 
     def link(self, name: str, target: str) -> None:
         path = self.root / name

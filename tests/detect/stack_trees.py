@@ -75,17 +75,15 @@ def torch_hip(*bundles: bytes, **links: object) -> bytes:
     return elf([(".hip_fatbin", b"".join(bundles))], **links)
 
 
-def wheel(build, version="1.13.1+rocm5.2", hip="5.2.21151-afdc89f8") -> None:
-    """An installed torch wheel for ROCm, without its contents but with its names."""
-    build.file(f"{TORCH}/version.py", VERSION.format(version, hip))
+def wheel_files(version: str = "1.13.1+rocm5.2", hip: str = "5.2.21151-afdc89f8") -> dict[str, str | bytes]:
+    """The files of an installed torch wheel for ROCm, without their contents."""
     metadata = f"{SITE}/torch-{version}.dist-info"
-    build.file(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nTag: cp310-cp310-linux_x86_64\n")
-    build.file(f"{metadata}/INSTALLER", "pip\n")
-    for name in WHEEL_LIBRARIES:
-        build.file(f"{TORCH}/lib/{name}", elf())
-    for name in WHEEL_TENSILE:
-        build.file(f"{TORCH}/lib/rocblas/library/{name}", "")
     needed = ["libamdhip64.so.5", "libMIOpen.so.1", "librocblas.so.0", "libc.so.6"]
-    build.file(
-        f"{TORCH}/lib/libtorch_hip.so", torch_hip(bundle(WHEEL_TARGETS), needed=needed, runpath="$ORIGIN")
-    )
+    return {
+        f"{TORCH}/version.py": VERSION.format(version, hip),
+        f"{metadata}/WHEEL": "Wheel-Version: 1.0\nTag: cp310-cp310-linux_x86_64\n",
+        f"{metadata}/INSTALLER": "pip\n",
+        **{f"{TORCH}/lib/{name}": elf() for name in WHEEL_LIBRARIES},
+        **{f"{TORCH}/lib/rocblas/library/{name}": "" for name in WHEEL_TENSILE},
+        f"{TORCH}/lib/libtorch_hip.so": torch_hip(bundle(WHEEL_TARGETS), needed=needed, runpath="$ORIGIN"),
+    }

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from machine_trees import Build
-from stack_trees import wheel
+from stack_trees import wheel_files
 
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.knowledge.miopen_files import database_name, user_file
@@ -69,7 +69,7 @@ def test_kernels_of_another_chip_or_version(build: Build) -> None:
     assert found.title == "Triton's cache has kernels that were made for another chip (gfx1030)"
     assert "`mv ~/.triton/cache ~/.triton/cache-$(date +%F)`" in found.advice
 
-    wheel(build, hip="6.4.0")
+    build.files(wheel_files(hip="6.4.0"))
     build.file(f"{site(build)}/pytorch_triton_rocm-3.4.0+git1.dist-info/METADATA", "")
     kernel(build, "my cache", hip("gfx1010"), version="3.1.0")
     found = findings(build, TRITON_CACHE_DIR="/my cache")["caches-triton"]

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from machine_trees import tree
 from rows import every_row
 
 from rocmprobe.detect.host import access
@@ -119,11 +120,6 @@ DIST = "usr/lib/python3/dist-packages/torch"
 RELEASE = "proc/sys/kernel/osrelease"
 WSL2 = {RELEASE: "6.18.33.2-microsoft-standard-WSL2\n"}
 CGROUP = "sys/fs/cgroup"
-
-
-def tree(rule, files, facts, sources={}, /, **environ):  # noqa: B006 - read only
-    """A row: the rule, the files of a machine, its facts, and parts of their sources."""
-    return pytest.param(files, environ, facts, sources, id=rule)
 
 
 @every_row(

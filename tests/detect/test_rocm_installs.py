@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rows import every_row
-from stack_trees import wheel
+from stack_trees import wheel_files
 
 from rocmprobe.detect.stack import rocm
 from rocmprobe.detect.stack.libraries import Libraries, Library
@@ -95,7 +95,7 @@ def test_the_newest_of_several_versions_in_a_folder(build):
 
 
 def test_the_system_does_not_change_what_a_wheel_has(build):
-    wheel(build)
+    build.files(wheel_files())
     install(build, "opt/rocm", "6.2.0-66", "6.2.60200")
     found = build.detect()
     assert found.value("miopen.version_expected") == "2.17.0"
