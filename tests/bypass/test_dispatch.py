@@ -103,15 +103,6 @@ def test_single_entry_lists_arrive_expanded(layers):
     assert seen == [("recorder", "fwd", (2, 2))]
 
 
-def test_traced_calls_meet_each_layer_once(layers):
-    seen = []
-    module = torch.nn.Conv2d(4, 6, 3)
-    traced = torch.jit.trace(module, torch.randn(1, 4, 6, 6))
-    layers(Recorder("recorder", 3, seen))
-    traced(torch.randn(1, 4, 6, 6))
-    assert len(seen) == 1
-
-
 def test_adding_and_removing_wrongly(layers):
     layer = layers(Recorder("one", 100, []))
     with pytest.raises(ValueError, match="already"):
