@@ -66,8 +66,10 @@ class Build:
         """Write files, and check facts and parts of their sources."""
         self.files(files)
         machine = self.detect(**environ)
-        assert {name: machine.value(name) for name in facts} == facts
-        assert [name for name, words in sources.items() if words not in machine.facts[name].source] == []
+        values = {name: machine.value(name) for name in facts}
+        assert values == facts, values
+        told = {name: machine.facts[name].source for name in sources}
+        assert all(words in told[name] for name, words in sources.items()), told
         return machine
 
     def link(self, name: str, target: str) -> None:

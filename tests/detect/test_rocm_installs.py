@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from machine_trees import tree
 from rows import every_row
 from stack_trees import wheel_files
 
@@ -20,86 +21,64 @@ from rocmprobe.model.results import Fact
 DEBIAN = "usr/lib/x86_64-linux-gnu"
 
 
-def install(build, folder, version, hip):
-    build.file(f"{folder}/.info/version", f"{version}\n")
-    build.file(f"{folder}/lib/libamdhip64.so.{hip}", "")
-    build.link(f"{folder}/lib/libamdhip64.so", f"libamdhip64.so.{hip}")
+def install(folder, version, hip):
+    return {
+        f"{folder}/.info/version": f"{version}\n", f"{folder}/lib/libamdhip64.so.{hip}": "",
+        f"{folder}/lib/libamdhip64.so": f"-> libamdhip64.so.{hip}",
+    }  # fmt: skip
 
 
-def test_installs_below_opt_and_of_the_distribution(build):
-    install(build, "opt/rocm-5.2.0", "5.2.0-65", "5.2.50200")
-    install(build, "opt/rocm-6.2.0", "6.2.0-66", "6.2.60200")
-    build.link("opt/rocm", "rocm-6.2.0")
-    build.file(f"{DEBIAN}/libamdhip64.so.5.7.31921-0", "")
-    build.link(f"{DEBIAN}/libamdhip64.so.5", "libamdhip64.so.5.7.31921-0")
-    found = build.detect()
-    assert found.value("rocm.installs") == {
-        "/opt/rocm-5.2.0": "5.2.0-65",
-        "/opt/rocm-6.2.0": "6.2.0-66",
-        f"/{DEBIAN}": "5.7",
-    }
-    assert found.value("rocm.libraries")["libamdhip64"] == [
-        "/opt/rocm-6.2.0/lib/libamdhip64.so.6.2.60200",
-        "/opt/rocm-5.2.0/lib/libamdhip64.so.5.2.50200",
-        f"/{DEBIAN}/libamdhip64.so.5.7.31921-0",
-    ]
+NEW = install("opt/rocm-6.2.0", "6.2.0-66", "6.2.60200")
+OF_NEW = {"libamdhip64": "/opt/rocm-6.2.0/lib/libamdhip64.so.6.2.60200"}
+OF_DEBIAN = {f"{DEBIAN}/libMIOpen.so.1": ""}
+CACHED = {
+    **NEW, **OF_DEBIAN, "opt/rocm-6.2.0/lib/libMIOpen.so.1": "",
+    "etc/ld.so.cache": b"glibc-ld.so.cache1.1\0\0\1\2\3\0libMIOpen.so.1\0"
+    b"/opt/rocm-6.2.0/lib/libMIOpen.so.1\0libc.so.6\0/lib/libc.so.6\0",
+}  # fmt: skip
 
 
-def test_distribution_alone(build):
-    build.file(f"{DEBIAN}/libamdhip64.so.5.2.21153", "")
-    build.file(f"{DEBIAN}/libMIOpen.so.1", "")
-    found = build.detect()
-    assert found.value("rocm.version") == "5.2"
-    assert found.value("hip.version") == "5.2.21153"
-    assert found.value("miopen.version") == "2.17.0"
-    assert "expected from ROCm 5.2" in found.facts["miopen.version"].source
-
-
-def loader(build, **environ):
-    fact = build.detect(**environ).facts["rocm.loader"]
-    return fact.value, fact.source
-
-
-def test_order_of_the_loader(build):
-    """LD_LIBRARY_PATH, then the cache, then the default folders."""
-    build.file(f"{DEBIAN}/libMIOpen.so.1", "")
-    assert loader(build)[0] == {"libMIOpen": f"/{DEBIAN}/libMIOpen.so.1"}
-    install(build, "opt/rocm-6.2.0", "6.2.0-66", "6.2.60200")
-    build.file("opt/rocm-6.2.0/lib/libMIOpen.so.1", "")
-    strings = "libMIOpen.so.1\0/opt/rocm-6.2.0/lib/libMIOpen.so.1\0libc.so.6\0/lib/libc.so.6\0"
-    build.file("etc/ld.so.cache", b"glibc-ld.so.cache1.1\0\0\1\2\3\0" + strings.encode())
-    found, source = loader(build)
-    assert found["libMIOpen"] == "/opt/rocm-6.2.0/lib/libMIOpen.so.1"
-    assert source == "/etc/ld.so.cache"
-    build.file("home/x/lib/libMIOpen.so.1.0", "")
-    found, source = loader(build, LD_LIBRARY_PATH="/nowhere:/home/x/lib")
-    assert found["libMIOpen"] == "/home/x/lib/libMIOpen.so.1.0"
-    assert source == "/etc/ld.so.cache, LD_LIBRARY_PATH"
-
-
-def test_configuration_stands_for_a_missing_cache(build):
-    install(build, "opt/rocm-6.2.0", "6.2.0-66", "6.2.60200")
-    assert loader(build)[0] is None
-    build.file("etc/ld.so.conf", "# comment\ninclude ld.so.conf.d/*.conf\ninclude ld.so.conf\n")
-    build.file("etc/ld.so.conf.d/rocm.conf", "/opt/rocm-6.2.0/lib # ROCm\n")
-    build.file("etc/ld.so.conf.d/other.txt", f"/{DEBIAN}\n")
-    found, source = loader(build)
-    assert found == {"libamdhip64": "/opt/rocm-6.2.0/lib/libamdhip64.so.6.2.60200"}
-    assert source == "/etc/ld.so.conf"
-
-
-def test_the_newest_of_several_versions_in_a_folder(build):
-    for name in ("libamdhip64.so.5.7.31921", "libamdhip64.so.6.1.40091", "libamdhip64.so.10.0.1"):
-        build.file(f"{DEBIAN}/{name}", "")
-    assert loader(build)[0] == {"libamdhip64": f"/{DEBIAN}/libamdhip64.so.10.0.1"}
-
-
-def test_the_system_does_not_change_what_a_wheel_has(build):
-    build.files(wheel_files())
-    install(build, "opt/rocm", "6.2.0-66", "6.2.60200")
-    found = build.detect()
-    assert found.value("miopen.version_expected") == "2.17.0"
-    assert found.value("hip.version").startswith("5.2.21151")
+@every_row(
+    ("files", "environ", "facts", "sources"),
+    [
+        tree("installs below /opt and of the distribution",
+             {**install("opt/rocm-5.2.0", "5.2.0-65", "5.2.50200"), **NEW, "opt/rocm": "-> rocm-6.2.0",
+              f"{DEBIAN}/libamdhip64.so.5.7.31921-0": "",
+              f"{DEBIAN}/libamdhip64.so.5": "-> libamdhip64.so.5.7.31921-0"},
+             {"rocm.installs": {"/opt/rocm-5.2.0": "5.2.0-65", "/opt/rocm-6.2.0": "6.2.0-66",
+                                f"/{DEBIAN}": "5.7"},
+              "rocm.libraries": {"libamdhip64": [
+                  "/opt/rocm-6.2.0/lib/libamdhip64.so.6.2.60200",
+                  "/opt/rocm-5.2.0/lib/libamdhip64.so.5.2.50200",
+                  f"/{DEBIAN}/libamdhip64.so.5.7.31921-0"]}}),
+        tree("the distribution only", {**OF_DEBIAN, f"{DEBIAN}/libamdhip64.so.5.2.21153": ""},
+             {"rocm.version": "5.2", "hip.version": "5.2.21153", "miopen.version": "2.17.0"},
+             {"miopen.version": "expected from ROCm 5.2"}),
+        # LD_LIBRARY_PATH, then the cache, then the default folders.
+        tree("the loader: a default folder", OF_DEBIAN,
+             {"rocm.loader": {"libMIOpen": f"/{DEBIAN}/libMIOpen.so.1"}}),
+        tree("the loader: the cache", CACHED,
+             {"rocm.loader": {"libMIOpen": "/opt/rocm-6.2.0/lib/libMIOpen.so.1", **OF_NEW}},
+             {"rocm.loader": "/etc/ld.so.cache"}),
+        tree("the loader: LD_LIBRARY_PATH", {**CACHED, "home/x/lib/libMIOpen.so.1.0": ""},
+             {"rocm.loader": {"libMIOpen": "/home/x/lib/libMIOpen.so.1.0", **OF_NEW}},
+             {"rocm.loader": "/etc/ld.so.cache, LD_LIBRARY_PATH"}, LD_LIBRARY_PATH="/nowhere:/home/x/lib"),
+        tree("the loader: outside of its folders", NEW, {"rocm.loader": None}),
+        tree("the loader: its configuration if there is no cache",
+             {**NEW, "etc/ld.so.conf": "# comment\ninclude ld.so.conf.d/*.conf\ninclude ld.so.conf\n",
+              "etc/ld.so.conf.d/rocm.conf": "/opt/rocm-6.2.0/lib # ROCm\n",
+              "etc/ld.so.conf.d/other.txt": f"/{DEBIAN}\n"},
+             {"rocm.loader": OF_NEW}, {"rocm.loader": "/etc/ld.so.conf"}),
+        tree("the newest version in a folder",
+             {f"{DEBIAN}/libamdhip64.so.{version}": "" for version in ("5.7.31921", "6.1.40091", "10.0.1")},
+             {"rocm.loader": {"libamdhip64": f"/{DEBIAN}/libamdhip64.so.10.0.1"}}),
+        tree("a wheel keeps its own versions",
+             {**wheel_files(), **install("opt/rocm", "6.2.0-66", "6.2.60200")},
+             {"miopen.version_expected": "2.17.0", "hip.version": "5.2.21151-afdc89f8"}),
+    ],
+)  # fmt: skip
+def test_installs_and_the_loader(build, files, environ, facts, sources):
+    build.check(files, environ, facts, sources)
 
 
 def told(library, seconds=None, monkeypatch=None):
