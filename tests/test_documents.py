@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ import click
 import pytest
 import yaml
 from rows import every_row
+from runs import environment
 
 from rocmprobe import __version__
 from rocmprobe.checks import CHECKS
@@ -46,7 +49,8 @@ _WORDS = {"default", "all", "NAME", "NAMES", "ID", "CHECK", "SETTING"}
 
 documents = every_row("path", DOCUMENTS)
 #: The changelog also names commands of earlier releases.
-of_today = every_row("path", [page for page in DOCUMENTS if page.name != "CHANGELOG.md"])
+CURRENT = [page for page in DOCUMENTS if page.name != "CHANGELOG.md"]
+of_today = every_row("path", CURRENT)
 
 
 def prose(path: Path) -> str:
@@ -158,6 +162,63 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
     )
     errors = [refused(words) for words in commands(page)]
     assert [bool(error) for error in errors] == [True, True, False, True, True]
+
+
+def calls(path: Path) -> Iterator[str]:
+    """Yield the lines of shell blocks that call rocmprobe or a script from it, without installations."""
+    text = path.read_text("utf-8")
+    for block in re.findall(r"^```(?:sh|bash)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            call = re.sub(r"^pip install [^&]*&& ", "", line)
+            # Ultralytics is not installed, and tests/cli/test_own_check.py runs the suite.
+            if re.search(r"(^|[\s(])rocmprobe |^python repro.py", call) and not re.search(
+                "yolo|my_suite", call
+            ):
+                yield call
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", [page for page in CURRENT if any(calls(page))], ids=lambda path: path.stem)
+def test_commands_run(path: Path, tmp_path: Path) -> None:
+    """Calls run on the CPU, with the files that the documents name. Most runs test one matrix product."""
+    _write_program(
+        tmp_path / "bin" / "rocmprobe",
+        'case "$*" in *--verify*|*--help*) ;; run*--simulate*) set -- "$@" --only gemm --settings default ;;',
+        'run*) set -- "$@" --only gemm --settings default --level quick --device cpu ;; esac',
+        f'exec {sys.executable} -m rocmprobe "$@"',
+    )
+    _write_program(tmp_path / "bin" / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
+    _write_program(tmp_path / "bin" / "python", f'exec {sys.executable} "$@"')
+    _write_examples(tmp_path)
+    env = environment({"PATH": f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)})
+    # First what writes a file that other commands read.
+    for line in sorted(calls(path), key=lambda call: "shapes -o" not in call):
+        call = line.replace("/tmp/", f"{tmp_path}/").replace("--minutes 60", "--minutes 0.05")
+        ended = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", call],
+            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert ended.returncode in (0, 1, 3), (call, ended.returncode, ended.stdout, ended.stderr)
+
+
+def _write_program(path: Path, *lines: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+
+
+def _write_examples(folder: Path) -> None:
+    recorded = ROOT / "reports" / "examples" / "cpu"
+    runs = ("reports/latest", "reports/recommended", "reports/20260101-rx5600", "last", "baseline", "now")
+    for name in (*runs, "OLD", "NEW", "fleet/a", "fleet/b", "fleet/c", "output/a"):
+        shutil.copytree(recorded, folder / name)
+    shutil.copy(recorded / "results.json", folder)
+    (folder / "log.txt").write_text("RuntimeError: HIP error: invalid device function\n")
+    (folder / "machine.json").write_text('{"gpu": "RX 5700 XT"}')
+    program = "import torch\ntorch.nn.Conv2d(3, 4, 3)(torch.ones(1, 3, 8, 8))\n"
+    for name in ("train.py", "my/trainer.py", "examples/train_tiny.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(program)
 
 
 def generate() -> ModuleType:

@@ -15,7 +15,7 @@ from rocmprobe.torch_flags import FLAGS, MissingFlag, set_flag, statement
 
 torch = pytest.importorskip("torch")
 MATH = {"cuda.enable_flash_sdp": False, "cuda.enable_mem_efficient_sdp": False}
-FUSED = hasattr(torch.backends.cuda, "enable_flash_sdp")
+FUSED = hasattr(torch.backends.cuda, "enable_mem_efficient_sdp")
 
 
 def fused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Optional
 
 from rocmprobe.backends import backend_for
@@ -58,19 +59,25 @@ def _hidden(number: int, machine: Machine) -> str:
     return f"it is hidden by {' '.join(masks)} ({count}); unset the variable, or name another device"
 
 
+def _nvidia_driver() -> bool:
+    """Return True if the system has device files of NVIDIA's driver, or of WSL, which hides the vendor."""
+    return any(any(Path("/dev").glob(name)) for name in ("nvidia*", "nvhost*", "dxg"))
+
+
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N" or "all") selects.
 
     ``auto`` selects the first AMD GPU, preferably a discrete one, or else the CPU. Other GPUs are not
-    detected. A CUDA build of torch tests a GPU only if ``wanted`` names the GPU. Without torch, only AMD GPUs
-    can be tested, and only if ROCm is installed.
+    detected. A CUDA build of torch tests a GPU only if ``wanted`` names it and NVIDIA's driver is there.
+    Without torch, only AMD GPUs can be tested, and only if ROCm is installed.
     Raise NothingToTest if torch or the device is missing, and BadInput if ``wanted`` is invalid.
     """
     kind = machine.value("torch.kind")
     gpus = visible(machine) if kind in ("rocm", None) else []
     if kind is None and (wanted == "cpu" or not gpus or "libamdhip64" not in find_libraries(os.environ)):
         raise NothingToTest(
-            "no torch in this Python; `rocmprobe install` prints the commands that install one for this GPU"
+            "no torch in this Python; `rocmprobe install` prints the commands that install one for an AMD "
+            "GPU, and for the CPU or a simulated machine `pip install torch` is enough"
         )
     cuda = tuple(
         Device(f"cuda:{index}", backend_for("cuda", "rocm").name, gpu, kind is not None)
@@ -84,7 +91,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     if wanted == "all":
         return cuda or (cpu,)
     number = _number(wanted)
-    if kind == "cuda":
+    if kind == "cuda" and _nvidia_driver():
         return (Device(f"cuda:{number}", backend_for("cuda", kind).name, Gpu()),)
     if number >= len(cuda) and (why := _hidden(number, machine)):
         raise NothingToTest(f"--device {wanted}: {why}")

@@ -33,11 +33,18 @@ def machine(kind, *gpus):
         ("rocm", (CARD,), "cuda", ["cuda:0"]),
         ("rocm", (CARD,), "cpu", ["cpu"]),
         ("cuda", (), "auto", ["cpu"]),
-        ("cuda", (), "cuda:1", ["cuda:1"]),
     ],
 )  # fmt: skip
 def test_the_devices_that_are_asked_for(kind, gpus, wanted, expected):
     assert [target.device for target in find_targets(wanted, machine(kind, *gpus))] == expected
+
+
+def test_a_cuda_build_needs_a_driver_for_a_gpu(monkeypatch):
+    monkeypatch.setattr("rocmprobe.engine.targets._nvidia_driver", lambda: True)
+    assert [target.device for target in find_targets("cuda:1", machine("cuda"))] == ["cuda:1"]
+    monkeypatch.setattr("rocmprobe.engine.targets._nvidia_driver", lambda: False)
+    with pytest.raises(NothingToTest, match=r"cuda:1: torch 2.4.0 \(cuda build\) and this machine have 0 "):
+        find_targets("cuda:1", machine("cuda"))
 
 
 def test_auto_takes_the_card_before_the_gpu_in_the_processor():
