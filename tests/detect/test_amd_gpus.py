@@ -165,39 +165,25 @@ def test_domain_comes_before_bus(build):
     assert [gpu.native_isa.value for gpu in build.detect().gpus] == ["gfx1012", "gfx1010"]
 
 
-def test_partitions_are_devices_of_one_card(build):
-    part = {
-        **RX_5600_XT,
-        "simd_count": 152,
-        "simd_per_cu": 4,
-        "gfx_target_version": 90402,
-        "device_id": 0x74A1,
-    }
-    for function in range(8):
-        build.node(function + 1, {**part, "location_id": 0x0500 + function}, 24 << 30)
-    build.device("0000:05:00.0", device="0x74a1", mem_info_vram_total=str(192 << 30), **{"class": "0x120000"})
-    machine = build.detect()
-    assert len(machine.gpus) == 8
-    assert machine.value("amd.cards") == 1
-    assert "kfd.unlisted" not in machine.facts
-    assert {gpu.cus.value for gpu in machine.gpus} == {38}
-    assert {gpu.vram_bytes.value for gpu in machine.gpus} == {24 << 30}
-    assert {gpu.name.value for gpu in machine.gpus} == {"AMD Instinct MI300X"}
-
-
 @every_row(("parts", "dies", "mode"), [(8, 1, "CPX"), (4, 2, "QPX"), (2, 4, "DPX"), (2, 0, None)])
-def test_partition_by_the_nodes_of_a_card(build, parts, dies, mode):
-    part = {**RX_5600_XT, "gfx_target_version": 90402, "device_id": 0x74A1, "num_xcc": dies}
+def test_partitions_are_devices_of_one_card(build, parts, dies, mode):
+    part = {
+        **RX_5600_XT, "simd_count": 152, "simd_per_cu": 4, "gfx_target_version": 90402, "device_id": 0x74A1,
+        "num_xcc": dies,
+    }  # fmt: skip
     for function in range(parts):
         build.node(function + 1, {**part, "location_id": 0x0500 + function}, 24 << 30)
     build.device(
-        "0000:05:00.0", device="0x74a1", mem_info_vram_used="1000", gpu_busy_percent="3", vbios_version="v"
-    )
-    found = build.detect().gpus
-    assert {gpu.partition.value for gpu in found} == {mode}
-    assert {gpu.vbios.value for gpu in found} == {"v"}
-    assert {(gpu.vram_used_bytes.value, gpu.busy_percent.value) for gpu in found} == {(None, None)}
-    assert "whole card" in found[0].busy_percent.source
+        "0000:05:00.0", device="0x74a1", mem_info_vram_total=str(192 << 30), mem_info_vram_used="1000",
+        gpu_busy_percent="3", vbios_version="v", **{"class": "0x120000"},
+    )  # fmt: skip
+    machine = build.detect()
+    assert (len(machine.gpus), machine.value("amd.cards")) == (parts, 1)
+    assert "kfd.unlisted" not in machine.facts
+    names = ("partition", "cus", "vram_bytes", "name", "vbios", "vram_used_bytes", "busy_percent")
+    found = {tuple(getattr(gpu, name).value for name in names) for gpu in machine.gpus}
+    assert found == {(mode, 38, 24 << 30, "AMD Instinct MI300X", "v", None, None)}
+    assert "whole card" in machine.gpus[0].busy_percent.source
 
 
 def test_functions_that_are_devices_of_their_own_are_no_partitions(build):

@@ -111,21 +111,6 @@ def test_families_and_what_they_lack():
     assert "encoding" in gpus.missing_features("gfx1010", "gfx1100")[0]
 
 
-def test_wheels_and_support_of_targets():
-    # Official wheels never held RDNA1.
-    assert not any(gpus.target(f"gfx101{step}").wheels for step in range(4))
-    assert gpus.target("gfx1030").wheels
-    assert not gpus.target("gfx1031").wheels
-
-    # Wheels and support of targets.
-    by_name = {target.gfx: target for target in gpus.all_targets()}
-    assert {name for name, target in by_name.items() if target.family == "RDNA1" and target.rocm} == set()
-    assert by_name["gfx1030"].rocm.startswith("5.0")
-    assert "torch 2.7" in by_name["gfx1201"].wheels
-    assert (by_name["gfx1010"].wheels, by_name["gfx1010"].amd_wheels) == ("", True)
-    assert not by_name["gfx803"].amd_wheels
-
-
 @every_row(
     ("gfx", "wave", "features"),
     [

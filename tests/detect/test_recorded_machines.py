@@ -117,35 +117,6 @@ def test_the_state_of_a_recorded_gpu(build, case):
     assert all(fact.source for fact in vars(gpu).values())
 
 
-@every_row(
-    ("case", "gfx", "pci_id", "revision", "name", "vram", "driver"),
-    [
-        ("hd7870", "gfx601", "0x6818", None, "AMD Radeon HD 7800 Series", None, "radeon"),
-        ("r7-240", "gfx602", "0x6617", "0x87", "AMD Radeon R7 200 Series", 2147483648, "amdgpu"),
-        ("rx580", "gfx803", "0x67df", "0xe7", "AMD Radeon RX 580 Series", 4294967296, "amdgpu"),
-        ("vega56", "gfx900", "0x687f", "0xc3", "AMD Radeon RX Vega 56", 8573157376, "amdgpu"),
-        ("rx5500xt", "gfx1012", "0x7340", None, "AMD Navi 14", None, "amdgpu"),
-        ("rx6600xt", "gfx1032", "0x73ff", None, "AMD Navi 23", None, "amdgpu"),
-        ("rx6900xt", "gfx1030", "0x73bf", "0xc0", "AMD Radeon RX 6900 XT", 17163091968, "amdgpu"),
-        ("rx7600s", "gfx1102", "0x7480", None, "AMD Navi 33", None, "amdgpu"),
-        ("rx7700s", "gfx1102", "0x7480", None, "AMD Navi 33", None, "amdgpu"),
-        ("rx7900xtx", "gfx1100", "0x744c", None, "AMD Navi 31", None, "amdgpu"),
-        ("rx9070", "gfx1201", "0x7550", None, "AMD Navi 48", None, "amdgpu"),
-    ],
-)
-def test_sysfs_without_kfd(build, case, gfx, pci_id, revision, name, vram, driver):
-    machine = mount(build, f"sysfs-lact-{case}").detect()
-    assert not broken_readers(machine)
-    (gpu,) = machine.gpus
-    assert (gpu.native_isa.value, gpu.pci_id.value, gpu.revision.value) == (gfx, pci_id, revision)
-    assert (gpu.name.value, gpu.vram_bytes.value, gpu.driver.value) == (name, vram, driver)
-    assert len(machine.value("kfd.unlisted")) == 1
-
-
-def test_partial_recording_has_no_gpu(build):
-    assert mount(build, "sysfs-rdna1-rx5600xt-partial").detect().gpus == ()
-
-
 def test_chip_ids_of_recorded_rocminfo_agree_with_the_table():
     """Recorded runtimes name chip and ISA; an override makes them differ, so the most frequent ISA counts."""
     manifest = FIXTURES / "rocminfo-corpus" / "MANIFEST.tsv"
@@ -170,21 +141,6 @@ def test_every_rdna1_device_of_the_kernel_has_its_target():
         _, gfx, devices, _ = line.split("\t")
         for device in re.findall(r"\b[0-9A-F]{4}\b", devices.partition("(")[0]):
             assert gpus.gfx_of(device) == gfx
-
-
-def test_device_and_revision_of_amdgpu_top(build):
-    dump = FIXTURES / "amdgpu_top-json-rx9060xt" / "dump.json"
-    if not dump.is_file():
-        pytest.skip("amdgpu_top-json-rx9060xt is not among the recorded machines")
-    recorded = json.loads(dump.read_text())
-    for path in (told["DevicePath"] for told in recorded):
-        build.device(path["pci"], device=hex(path["DeviceID"]), revision=hex(path["RevisionID"]))
-    found = {gpu.address.value: gpu for gpu in build.detect().gpus}
-    for told in recorded:
-        gpu = found[told["DevicePath"]["pci"]]
-        assert gpu.native_isa.value == told["ASIC Name"].partition("/")[0].lower()
-        assert gpu.apu.value is (told["GPU Type"] == "APU")
-    assert found["0000:03:00.0"].name.value == "AMD Radeon RX 9060 XT"
 
 
 @every_row(

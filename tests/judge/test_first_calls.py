@@ -14,7 +14,7 @@ from rows import every_row
 from synthetic import FP32, TIMED, Change, diagnose, recommend
 
 from rocmprobe.judge.evidence import Evidence
-from rocmprobe.judge.findings.changing_sizes import NewSizes, new_sizes
+from rocmprobe.judge.findings.changing_sizes import new_sizes
 from rocmprobe.judge.findings.first_calls import start_ups
 from rocmprobe.judge.findings.sizes import sizes
 from rocmprobe.judge.summary import summarize
@@ -118,14 +118,6 @@ def measured(setting: str, new: float, known: float = 0.01, **fields: Any) -> Ou
 
 def slow_sizes(results: Results) -> list[Any]:
     return [finding for finding in diagnose(results) if finding.id == "changing-sizes"]
-
-
-def test_an_hour_of_work() -> None:
-    each = NewSizes("cuda:0", "default", 36.0, 40.0, 0.4, 24)
-    assert each.calls_an_hour == 100
-    # Ten calls take 4 s, and 35.6 s more for the one with a new size.
-    assert each.lost_minutes == pytest.approx(60 * 35.6 / 39.6)
-    assert replace(each, known=50.0).lost_minutes == 0
 
 
 @every_row(("new", "severity"), [(94.0, "warning"), (4.0, "info")])
