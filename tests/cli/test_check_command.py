@@ -182,9 +182,6 @@ def test_a_device_of_the_results_that_is_gone_is_a_problem() -> None:
 
 def test_a_python_without_torch_is_unknown(tmp_path: Path) -> None:
     python = python_without_torch(tmp_path / "python")
-    has_torch = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is not None)"
-    if subprocess.run([python, "-c", has_torch], check=False).returncode:
-        pytest.skip("this environment has its torch from another one, by a .pth file")
     ended = rocmprobe("check", python=python)
     assert (ended.returncode, ended.stderr) == (6, "")
     assert ended.stdout == "unknown: no torch in this Python; see `rocmprobe install`\n"
