@@ -45,45 +45,68 @@ def run(*outcomes: Outcome, changes: Any = (), **fields: Any) -> Results:
     return replace(results, outcomes=(*results.outcomes, *outcomes))
 
 
-def slow_first_calls(results: Results) -> list[Any]:
-    return [finding for finding in diagnose(results) if finding.id == "slow-first-call"]
+def measured(setting: str, new: float, known: float = 0.01, **fields: Any) -> Outcome:
+    timings = {
+        "new_size": new, "new_size_median": new, "new_size_max": 2 * new, "known_size": known, "sizes": 24,
+    }  # fmt: skip
+    outcome = Outcome(
+        f"cuda:0/{setting}/changing-sizes/float32", "cuda:0", setting, "changing-sizes",
+        "conv", "pass", timings=timings,
+    )  # fmt: skip
+    return replace(outcome, **fields)
 
 
-def test_the_quickest_setting_that_is_right_is_named() -> None:
-    # A quicker setting is named.
-    results = run(first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7))
-    (finding,) = slow_first_calls(results)
-    assert (finding.severity, finding.cause, finding.layer) == ("info", "cold-compile-slow", "miopen-find")
-    assert "40 s with MIOpen's defaults, and 3.0 s with find mode FAST" in finding.title
-    assert "In a second process it took 0.8 s" in finding.advice
-
-    # The quickest of several.
-    others = [first_calls(name, each, 0.5) for name, each in (("no-igemm", 9.0), ("find-fast", 2.0))]
-    (finding,) = slow_first_calls(run(first_calls("default", 40.0, 0.8), *others))
-    assert "find mode FAST" in finding.title
-
-    # A setting that is wrong is no way out.
-    calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
-    assert slow_first_calls(run(*calls, changes={"find-fast/convolution/*": "wrong"})) == []
-
-    # A simulated machine has no times of its own.
-    calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
-    assert slow_first_calls(run(*calls, simulated="somewhere")) == []
-
-    # A start up that breaks speaks against the setting.
-    broken = replace(first_calls("default", 3.0, 1.0), state="crash", timings={})
-    findings = {finding.id for finding in diagnose(run(broken))}
-    assert "native-convolution" in findings
+SLOW, QUICK = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
+SLOW_SIZES, QUICK_SIZES = measured("default", 94.0), measured("find-fast", 0.2)
+WRONG = {"find-fast/convolution/*": "wrong"}
+UNUSABLE = (SLOW_SIZES, measured("find-fast", 0.1), measured("vendor-off", 0.2, state="wrong"))
 
 
 @every_row(
-    ("cold", "other"),
-    [(40.0, 30.0), (4.0, 0.5), (40.0, 19.0)],
-)
-def test_no_finding_about_first_calls(cold: float, other: float) -> None:
-    assert (
-        slow_first_calls(run(first_calls("default", cold, 0.8), first_calls("find-fast", other, 0.7))) == []
-    )
+    ("results", "name", "severity", "title", "advice"),
+    [
+        pytest.param(run(SLOW, QUICK), "slow-first-call", "info",
+                     "40 s with MIOpen's defaults, and 3.0 s with find mode FAST",
+                     "In a second process it took 0.8 s", id="a setting is quicker"),
+        pytest.param(run(SLOW, QUICK, first_calls("no-igemm", 9.0, 0.5)), "slow-first-call", "info",
+                     "find mode FAST", "", id="the quickest of several"),
+        pytest.param(run(SLOW_SIZES, QUICK_SIZES, measured("vendor-off", 0.1)), "changing-sizes", "warning",
+                     "94 s with MIOpen's defaults, and 0.1 s with PyTorch's own kernels", "",
+                     id="a setting has quicker new sizes"),
+        pytest.param(run(measured("default", 4.0), QUICK_SIZES), "changing-sizes", "info",
+                     "4 s with MIOpen's defaults, and 0.2 s with find mode FAST", "", id="seconds per size"),
+    ],
+)  # fmt: skip
+def test_the_quickest_correct_setting_is_named(
+    results: Results, name: str, severity: str, title: str, advice: str
+) -> None:
+    (finding,) = [each for each in diagnose(results) if each.id == name]
+    assert (finding.severity, finding.cause, finding.layer) == (severity, "cold-compile-slow", "miopen-find")
+    assert title in finding.title
+    assert advice in finding.advice
+
+
+@every_row(
+    "results",
+    [
+        pytest.param(run(SLOW, QUICK, changes=WRONG), id="the quicker setting is wrong"),
+        pytest.param(run(SLOW, QUICK, simulated="somewhere"), id="a simulated machine has no times"),
+        pytest.param(run(SLOW, first_calls("find-fast", 30.0, 0.7)), id="not much quicker"),
+        pytest.param(run(SLOW, first_calls("find-fast", 19.0, 0.7)), id="not quick"),
+        pytest.param(run(first_calls("default", 4.0, 0.8), first_calls("find-fast", 0.5, 0.7)), id="fast"),
+        pytest.param(run(measured("default", 0.9), measured("find-fast", 0.1)), id="sizes: not slow"),
+        pytest.param(run(measured("default", 4.0), measured("find-fast", 2.5)), id="sizes: not much quicker"),
+        pytest.param(run(SLOW_SIZES), id="sizes: no other setting"),
+        pytest.param(run(*UNUSABLE, changes=WRONG), id="sizes: wrong in the check or in others"),
+    ],
+)  # fmt: skip
+def test_no_finding(results: Results) -> None:
+    assert not {each.id for each in diagnose(results)} & {"slow-first-call", "changing-sizes"}
+
+
+def test_a_start_up_that_crashes_speaks_against_the_setting() -> None:
+    broken = replace(first_calls("default", 3.0, 1.0), state="crash", timings={})
+    assert "native-convolution" in {finding.id for finding in diagnose(run(broken))}
 
 
 @every_row(
@@ -99,49 +122,6 @@ def test_whether_the_cache_survives(cold: float, warm: float, starts: int, survi
 @every_row("name", ["cold_first_call", "warm_first_call_max", "steady"])
 def test_odd_times_are_passed_over(name: str, value: Any) -> None:
     assert start_ups(run(first_calls("default", 3.0, 1.0, **{name: value})).outcomes) == []
-
-
-def measured(setting: str, new: float, known: float = 0.01, **fields: Any) -> Outcome:
-    timings = {
-        "new_size": new,
-        "new_size_median": new,
-        "new_size_max": 2 * new,
-        "known_size": known,
-        "sizes": 24,
-    }
-    outcome = Outcome(
-        f"cuda:0/{setting}/changing-sizes/float32", "cuda:0", setting, "changing-sizes",
-        "conv", "pass", timings=timings,
-    )  # fmt: skip
-    return replace(outcome, **fields)
-
-
-def slow_sizes(results: Results) -> list[Any]:
-    return [finding for finding in diagnose(results) if finding.id == "changing-sizes"]
-
-
-@every_row(("new", "severity"), [(94.0, "warning"), (4.0, "info")])
-def test_a_finding_names_the_setting_that_costs_the_least(new: float, severity: str) -> None:
-    (finding,) = slow_sizes(
-        run(measured("default", new), measured("find-fast", 0.2), measured("vendor-off", 0.1))
-    )
-    assert (finding.severity, finding.cause, finding.layer) == (severity, "cold-compile-slow", "miopen-find")
-    assert finding.title.endswith(f"{new:g} s with MIOpen's defaults, and 0.1 s with PyTorch's own kernels")
-
-
-@every_row(("default", "other"), [(0.9, 0.1), (4.0, 2.5), (94.0, None)])
-def test_no_finding(default: float, other: float | None) -> None:
-    others = [] if other is None else [measured("find-fast", other)]
-    assert slow_sizes(run(measured("default", default), *others)) == []
-
-
-def test_a_setting_that_is_wrong_or_was_not_right_in_the_check_is_no_answer() -> None:
-    wrong = run(
-        measured("default", 94.0), measured("find-fast", 0.1), measured("vendor-off", 0.2, state="wrong"),
-        changes={"find-fast/convolution/*": "wrong"},
-    )  # fmt: skip
-    assert slow_sizes(wrong) == []
-    assert "float32/changing-sizes" not in recommend(wrong).per  # type: ignore[union-attr]
 
 
 def test_the_recommendation_has_an_answer_of_its_own_where_it_differs() -> None:
@@ -160,9 +140,16 @@ def test_the_recommendation_has_an_answer_of_its_own_where_it_differs() -> None:
     assert (other.setting, other.env["MIOPEN_FIND_MODE"]) == ("find-fast", "2")
 
 
-@every_row("other", [0.08, 0.03])
-def test_what_nobody_notices_is_no_reason(other: float) -> None:
-    found = recommend(run(measured("default", 0.1), measured("find-fast", other)))
+@every_row(
+    "results",
+    [
+        run(measured("default", 0.1), measured("find-fast", 0.08)),
+        run(measured("default", 0.1), measured("find-fast", 0.03)),
+        run(*UNUSABLE, changes=WRONG),
+    ],
+)
+def test_no_setting_is_recommended_for_sizes(results: Results) -> None:
+    found = recommend(results)
     assert found is not None
     assert "float32/changing-sizes" not in found.per
     assert "keep changing" not in found.sentence
