@@ -60,7 +60,7 @@ def test_a_variable_that_no_cache_stores_comes_with_new_caches(
 
 
 def recommended(configuration: Configuration, **changes: object) -> Recommendation:
-    """The recommendation of the sample, but for its configuration."""
+    """Return the sample's recommendation with another configuration."""
     recommendation = sample.rdna1().recommendation
     assert recommendation is not None
     return dataclasses.replace(recommendation, configuration=configuration, **changes)

@@ -39,7 +39,7 @@ def sampled(folder: Path) -> Path:
 
 
 def explain(folder: Path, *options: object, facts: str = "") -> list[object]:
-    """The command for a log, and for a file of ``facts`` if there are any."""
+    """Return the command that explains a log, with a file of ``facts`` if there are any."""
     given = ["--facts", written(folder / "facts.json", facts)] if facts else []
     return ["explain", written(folder / "log.txt", "hello"), *given, *options]
 

@@ -54,7 +54,7 @@ def executed(folder: Path, *arguments: object, **environ: str) -> subprocess.Com
 
 
 def refused(folder: Path, *arguments: object, **environ: str) -> str:
-    """The one line of ``rocmprobe exec`` that starts no program in ``folder``."""
+    """Run ``rocmprobe exec`` in ``folder``, which must start no program, and return its one line."""
     done = cli("exec", *arguments, cwd=folder, env=environ)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     return done.stderr

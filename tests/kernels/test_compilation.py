@@ -76,25 +76,6 @@ def test_code_with_the_isa_of_the_override_is_taken_for_it_and_differs_in_nothin
     assert code_object.kernels(patched) == code_object.kernels(code)
 
 
-def test_a_kernel_with_memory_of_its_own_is_refused_with_its_numbers(hiprtc):
-    source = (
-        PROBE
-        + """
-    KERNEL(spilling, 64, ProbeArguments) {
-        volatile int kept[300];
-        for (int i = 0; i < 300; i++) kept[i] = i + THREAD;
-        ((int*)arguments.target)[THREAD] = kept[arguments.count];
-    }
-    """
-    )
-    found = code_object.kernels(compiled(hiprtc, "gfx1030", None, source).code)
-    assert found["write_indices"].refusal == ""
-    assert found["spilling"].refusal.startswith(
-        "spilling uses memory instead of registers: 0 vector and 0 scalar registers spilled"
-    )
-    assert "1216 bytes of scratch" in found["spilling"].refusal
-
-
 def test_a_source_that_does_not_compile_leaves_its_log_and_no_file(hiprtc, tmp_path):
     with pytest.raises(KernelsUnavailable, match=r"hiprtc of ROCm 5\.2 does not compile the kernels") as why:
         compiled(hiprtc, "gfx1030", tmp_path, "int x = nothing;")
