@@ -273,17 +273,21 @@ class TestSweep:
                 assert case.if_failed == (f"cuda:0/default/convolution/{problem}/{case.direction}",)
 
 
-def test_ids_and_what_they_select():
-    # Only and skip.
+@pytest.mark.parametrize(
+    ("options", "selected"),
+    [
+        ({}, True), ({"only": ("convolution",)}, True), ({"only": ("*/bypass/*",)}, True),
+        ({"only": ("gemm",)}, False), ({"skip": ("*/bypass/*",)}, False),
+        ({"only": ("convolution",), "skip": ("*fwd",)}, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_only_and_skip_select(options, selected):
     case = one(NATIVE, "bypass")
-    assert RunOptions().selects(case.check, case.id)
-    assert RunOptions(only=("convolution",)).selects(case.check, case.id)
-    assert RunOptions(only=("*/bypass/*",)).selects(case.check, case.id)
-    assert not RunOptions(only=("gemm",)).selects(case.check, case.id)
-    assert not RunOptions(skip=("*/bypass/*",)).selects(case.check, case.id)
-    assert not RunOptions(only=("convolution",), skip=("*fwd",)).selects(case.check, case.id)
+    assert RunOptions(**options).selects(case.check, case.id) is selected
 
-    # Ids carry all that tells cases apart.
+
+def test_an_id_has_all_that_tells_cases_apart():
     case = one(NATIVE, "bypass")
     assert case.id == f"cuda:0/bypass/convolution/{case.problem}/fwd"
     assert case.trial_key == "cuda:0/bypass"

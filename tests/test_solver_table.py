@@ -197,27 +197,28 @@ SETS = st.sets(st.sampled_from(NAMES), max_size=4)
 
 
 class TestSmallestSwitches:
-    def test_examples(self):
-        # One solver has its own switch.
-        assert smallest_switches(["fft"], {("p", "fwd"): {"GemmFwdRest"}}) == ("MIOPEN_DEBUG_CONV_FFT",)
+    @pytest.mark.parametrize(
+        ("faulty", "sound", "switches"),
+        [
+            pytest.param(["fft"], {"GemmFwdRest"}, ("MIOPEN_DEBUG_CONV_FFT",), id="its own switch"),
+            pytest.param(
+                WINOGRAD, {"GemmFwdRest"}, ("MIOPEN_DEBUG_CONV_WINOGRAD",),
+                id="a family takes one switch where single ones take three",
+            ),
+            pytest.param(
+                ["ConvDirectNaiveConvFwd", "ConvDirectNaiveConvBwd"], {"GemmFwdRest", "ConvOclDirectFwd"},
+                ("MIOPEN_DEBUG_HIP_KERNELS",), id="of equals the one that costs fewest sound solvers",
+            ),
+            pytest.param(["GemmFwdRest"], {"GemmFwd1x1_0_1"}, None, id="no sound one is left"),
+            pytest.param(["fft"], set(), None, id="there is no sound one"),
+            pytest.param(["fft"], {"fft"}, None, id="the faulty one is the only one"),
+            pytest.param([], {"fft"}, (), id="nothing faulty needs no switch"),
+        ],
+    )  # fmt: skip
+    def test_smallest(self, faulty, sound, switches):
+        assert smallest_switches(faulty, {("p", "fwd"): sound}) == switches
 
-        # A family takes one switch where single ones take three.
-        assert smallest_switches(WINOGRAD, {("p", "fwd"): {"GemmFwdRest"}}) == ("MIOPEN_DEBUG_CONV_WINOGRAD",)
-
-        # Of equals the one that costs fewest sound solvers.
-        naive = ["ConvDirectNaiveConvFwd", "ConvDirectNaiveConvBwd"]
-        sound = {("p", "fwd"): {"GemmFwdRest", "ConvOclDirectFwd"}}
-        assert smallest_switches(naive, sound) == ("MIOPEN_DEBUG_HIP_KERNELS",)
-
-        # None where no sound one is left.
-        assert smallest_switches(["GemmFwdRest"], {("p", "fwd"): {"GemmFwd1x1_0_1"}}) is None
-        assert smallest_switches(["fft"], {("p", "fwd"): set()}) is None
-        assert smallest_switches(["fft"], {("p", "fwd"): {"fft"}}) is None
-
-        # Nothing faulty needs no switch.
-        assert smallest_switches([], {("p", "fwd"): {"fft"}}) == ()
-
-        # All of the table is quick.
+    def test_all_solvers_can_be_switched_off(self):
         assert smallest_switches(NAMES, {}) is not None
 
     @settings(max_examples=examples(60))
@@ -256,25 +257,25 @@ def outcome(solver, state, direction="fwd", **fields):
 
 
 class TestCure:
-    def test_nothing_to_cure(self):
-        # Nothing was asked.
-        assert derive_setting([]).state == "skipped"
-
-        # Default was right.
-        found = derive_setting([outcome("fft", "skipped"), outcome("GemmFwdRest", "skipped")])
-        assert (found.env, found.state) == (None, "skipped")
-        assert "the default is correct" in found.reason
-
-        # None fails alone.
-        assert "no solver fails alone" in derive_setting([outcome("fft", "pass")]).reason
-        assert (
-            "could be tested"
-            in derive_setting([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
-        )
-
-        # No switches leave one.
-        found = derive_setting([outcome("fft", "wrong"), outcome("GemmFwdRest", "n/a")])
-        assert (found.env, found.state) == (None, "n/a")
+    @pytest.mark.parametrize(
+        ("states", "state", "words"),
+        [
+            pytest.param({}, "skipped", "", id="nothing was tested"),
+            pytest.param(
+                {"fft": "skipped", "GemmFwdRest": "skipped"}, "skipped", "the default is correct",
+                id="the default is correct",
+            ),
+            pytest.param({"fft": "pass"}, "skipped", "no solver fails alone", id="none fails alone"),
+            pytest.param(
+                {"fft": "n/a", "GemmFwdRest": "blocked"}, "skipped", "could be tested", id="none was tested"
+            ),
+            pytest.param({"fft": "wrong", "GemmFwdRest": "n/a"}, "n/a", "", id="no switches leave one"),
+        ],
+    )  # fmt: skip
+    def test_nothing_to_cure(self, states, state, words):
+        found = derive_setting([outcome(*each) for each in states.items()])
+        assert (found.env, found.state) == (None, state)
+        assert words in found.reason
 
     @every_row("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
     def test_one_that_fails_is_switched_off(self, state):
