@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
 from rows import every_row
 from synthetic import FP32, diagnose, recommend, run
 
@@ -70,29 +71,30 @@ def test_classes(outcome: Outcome, expected: str) -> None:
     assert solver_class(outcome) == expected
 
 
-def test_what_the_finding_says() -> None:
-    # Nothing is said where nothing was asked.
-    results = swept(alone("fft", "skipped"), alone("GemmFwdRest", "n/a"))
-    assert summary(results) == ""
-    assert finding(results) is None
+NAMES = ("fft", "GemmFwdRest", "ConvAsm3x3U", "ConvAsm1x1U", "ConvOclDirectFwd", "ConvOclDirectFwdGen")
 
-    # All right.
-    results = swept(alone("fft", "pass"), alone("GemmFwdRest", "pass"))
-    assert summary(results) == "MIOpen's 2 applicable solvers all give correct results alone"
-    assert finding(results) is None
 
-    # The gravest of what a solver does.
-    results = swept(alone("fft", "wrong"), alone("fft", "crash", direction="bwd-data"))
-    assert summary(results) == "1 of MIOpen's 1 applicable solvers fails: fft crashes"
-
-    # Many are counted.
-    names = ("fft", "GemmFwdRest", "ConvAsm3x3U", "ConvAsm1x1U", "ConvOclDirectFwd", "ConvOclDirectFwdGen")
-    assert summary(swept(*(alone(name, "wrong") for name in names))).endswith(" and 2 more")
-
-    # Where default is right it is worth knowing only.
-    found = finding(swept(alone("fft", "wrong"), results=run()))
-    assert found is not None
-    assert found.severity == "info"
+@every_row(
+    ("results", "words", "severity"),
+    [
+        pytest.param(swept(alone("fft", "skipped"), alone("GemmFwdRest", "n/a")), "", None, id="none ran"),
+        pytest.param(swept(alone("fft", "pass"), alone("GemmFwdRest", "pass")),
+                     "MIOpen's 2 applicable solvers all give correct results alone", None, id="all work"),
+        pytest.param(swept(alone("fft", "wrong"), alone("fft", "crash", direction="bwd-data")),
+                     "1 of MIOpen's 1 applicable solvers fails: fft crashes", "warning", id="the gravest"),
+        pytest.param(swept(*(alone(name, "wrong") for name in NAMES)),
+                     "6 of MIOpen's 6 applicable solvers fail: ConvAsm1x1U computes wrong numbers, ConvAsm3x3U "
+                     "computes wrong numbers, ConvOclDirectFwd computes wrong numbers, ConvOclDirectFwdGen "
+                     "computes wrong numbers and 2 more", "warning", id="many are counted"),
+        pytest.param(swept(alone("fft", "wrong"), results=run()),
+                     "1 of MIOpen's 1 applicable solvers fails: fft computes wrong numbers", "info",
+                     id="default works"),
+    ],
+)  # fmt: skip
+def test_what_the_finding_says(results: Results, words: str, severity: str | None) -> None:
+    assert summary(results) == words
+    found = finding(results)
+    assert (found and found.severity) == severity
 
 
 @every_row(

@@ -189,40 +189,6 @@ def test_inference_and_other_devices_are_named():
     assert "cuda:1: the recommendation is about cuda:0" in recommend(results).not_covered
 
 
-def nothing_safe(changes, **fields):
-    told = recommend(run(changes, **fields))
-    assert told.verdict == "none"
-    return told.sentence
-
-
-def test_where_nothing_is_safe_it_says_so_and_why():
-    told = nothing_safe({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"})
-    assert re.match(
-        r"No safe configuration was found: float32 convolution failed under all \d+ tested setting\(s\)\. "
-        r"The first failing check is elementwise in float32: it crashes\.",
-        told,
-    )
-    assert "The CPU was not tried" not in told
-    assert "The CPU was not tested." in nothing_safe({"*/convolution/*": STATUS}, wanted="vendor-off")
-
-
-def test_what_was_not_asked_did_not_fail():
-    told = nothing_safe({"*": "blocked"})
-    assert (
-        "float32 convolution was not tested, because a test that it depends on fails. No check could run."
-        in told
-    )
-
-    # What holds is named where something else does not.
-    told = nothing_safe({"*/training-step/*": "wrong", "find-*/convolution/*": STATUS})
-    assert re.search(
-        r"worked under \d+ of \d+ tested setting\(s\) \(the defaults, [\w, .+-]+\), "
-        r"but training step failed\.",
-        told,
-    )
-    assert "convolution failed" not in told
-
-
 AMD = Gpu(Fact("gfx1010"), Fact("gfx1010"), Fact("RX 5700 XT"), vendor=Fact("amd"), index=Fact(0))
 HIDDEN = dataclasses.replace(AMD, index=Fact(None, "hidden under HIP_VISIBLE_DEVICES=-1"))
 IN_PROCESSOR = dataclasses.replace(AMD, name=Fact("Raphael"), apu=Fact(True))
@@ -255,39 +221,6 @@ def test_a_gpu_that_torch_cannot_use_is_not_judged_by_the_cpu(device, kind, gpus
     assert not found.verify
 
 
-def test_what_was_not_tested_is_said():
-    # Without a GPU the result is said to be about the CPU.
-    found = recommend(on_cpu("cpu"))
-    assert (found.verdict, found.configuration.setting) == ("native", "default")
-    assert found.sentence == (
-        "No GPU found: this result is about your CPU. Native convolution works: oneDNN gives correct "
-        "results on all float32 problems tested. Change nothing."
-    )
-
-    # A CPU that was requested is judged and named.
-    found = recommend(on_cpu("cpu", AMD, device="cpu"))
-    assert found.verdict == "native"
-    assert found.sentence.startswith("This result is about your CPU, not about your RX 5700 XT. Native conv")
-    assert recommend(on_cpu("cpu", device="cpu")).sentence.startswith("Native convolution works")
-
-    # Convolution alone is judged where every setting fails.
-    assert recommend(only("convolution", changes={"*": "wrong"})).verdict == "none"
-
-    # Convolution alone says that training was not tested.
-    found = recommend(only("convolution"))
-    assert found.sentence.endswith("tested. Batch norm and a training step were not tested.")
-
-    # A way that was left out is not judged.
-    results = run({"*/convolution/*": "wrong"})
-    options = {**results.options, "skip": ["*/bypass*", "*/cpu/*"]}
-    kept = tuple(each for each in results.outcomes if each.setting in ("default", "vendor-off"))
-    found = recommend(dataclasses.replace(results, outcomes=kept, options=options))
-    assert (found.verdict, found.sentence) == (
-        "not-judged",
-        "The first native convolution gives wrong results. The bypass and the CPU were not tested.",
-    )
-
-
 def only(*checks, changes={}, **fields):  # noqa: B006 - read only
     results = run(changes, **fields)
     results = dataclasses.replace(results, options={**results.options, "only": checks})
@@ -295,57 +228,70 @@ def only(*checks, changes={}, **fields):  # noqa: B006 - read only
     return dataclasses.replace(results, outcomes=kept)
 
 
+def stopped(changes, *settings, **options):
+    """A run with outcomes of these settings only."""
+    results = run(changes, partial=not options)
+    kept = tuple(each for each in results.outcomes if each.setting in settings)
+    return dataclasses.replace(results, outcomes=kept, options={**results.options, **options})
+
+
 @every_row(
-    ("checks", "changes", "sentence"),
+    ("results", "verdict", "sentence"),
     [
-        (["gemm", "copy"], {}, "3 passed; convolution was not tested."),
-        (
-            ["gemm", "copy"],
-            {"*/gemm/float16": "wrong"},
-            "2 passed, 1 failed (1 wrong); convolution was not tested.",
-        ),
-        (["throughput"], {}, "13 passed; convolution was not tested."),
-        (["training-step"], {}, "13 passed; convolution was not tested."),
-        (["gemm"], {"*": "blocked"}, "No check could run; convolution was not tested."),
+        pytest.param(run({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"}), "none",
+                     r"No safe configuration was found: float32 convolution failed under all \d+ tested "
+                     r"setting\(s\)\. The first failing check is elementwise in float32: it crashes\."
+                     r"(?!.*CPU)",
+                     id="nothing is safe"),
+        pytest.param(run({"*/convolution/*": STATUS}, wanted="vendor-off"), "none",
+                     r"The CPU was not tested\.", id="nothing is safe without the CPU"),
+        pytest.param(run({"*": "blocked"}), "none",
+                     r"float32 convolution was not tested, because a test that it depends on fails\. "
+                     r"No check could run\.", id="a blocked test did not fail"),
+        pytest.param(run({"*/training-step/*": "wrong", "find-*/convolution/*": STATUS}), "none",
+                     r"^((?!convolution failed).)*worked under \d+ of \d+ tested setting\(s\) \(the "
+                     r"defaults, [\w, .+-]+\), but training step failed\.", id="some works"),
+        pytest.param(on_cpu("cpu"), "native",
+                     r"^No GPU found: this result is about your CPU\. Native convolution works: oneDNN gives "
+                     r"correct results on all float32 problems tested\. Change nothing\.$", id="no GPU"),
+        pytest.param(on_cpu("cpu", AMD, device="cpu"), "native",
+                     r"^This result is about your CPU, not about your RX 5700 XT\. Native conv",
+                     id="a CPU on request"),
+        pytest.param(on_cpu("cpu", device="cpu"), "native", r"^Native convolution works", id="only a CPU"),
+        pytest.param(only("convolution", changes={"*": "wrong"}), "none", "", id="convolution only, wrong"),
+        pytest.param(only("convolution"), "native",
+                     r"tested\. Batch norm and a training step were not tested\.$", id="convolution only"),
+        pytest.param(stopped({"*/convolution/*": "wrong"}, "default", "vendor-off",
+                             skip=["*/bypass*", "*/cpu/*"]),
+                     "not-judged", r"^The first native convolution gives wrong results\. The bypass and the "
+                     r"CPU were not tested\.$", id="ways that were skipped"),
+        *(pytest.param(only(*checks, changes=changes), "not-judged",
+                       f"^{re.escape(counts)}; convolution was not tested\\.$", id=counts)
+          for checks, changes, counts in (
+            (["gemm", "copy"], {}, "3 passed"),
+            (["gemm", "copy"], {"*/gemm/float16": "wrong"}, "2 passed, 1 failed (1 wrong)"),
+            (["throughput"], {}, "13 passed"), (["training-step"], {}, "13 passed"),
+            (["gemm"], {"*": "blocked"}, "No check could run"),
+        )),
+        pytest.param(dataclasses.replace(only("copy", "gemm", partial=True), options={}), "not-judged",
+                     r"^3 passed; convolution was not tested\.$", id="stopped before convolution"),
+        pytest.param(stopped({**natively("hang"), **blocked_by_convolution()}, "default"), "not-judged",
+                     r"^The first native convolution hangs\. The bypass, vendor-off and the CPU were not "
+                     r"tested\.$", id="stopped after a failure"),
+        pytest.param(stopped({"default/convolution/*fp16*": "wrong"}, "default"), "native",
+                     r"Too little was tested to recommend a configuration for float16\.",
+                     id="stopped before another setting had float16"),
+        pytest.param(stopped({}, "default"), "native",
+                     r"^Native convolution works: MIOpen gives correct results on all float32 problems "
+                     r"tested\.$", id="stopped: no reason to change nothing"),
+        pytest.param(run({"*/convolution/*": "wrong"}, partial=True), "none", "", id="stopped at the end"),
     ],
-)
-def test_a_run_without_convolution_is_not_judged(checks, changes, sentence):
-    found = recommend(only(*checks, changes=changes))
-    assert (found.verdict, found.sentence) == ("not-judged", sentence)
-    assert found.configuration.setting is None
-    assert {row["verdict"] for row in found.per.values()} == {"not-judged"}
-
-
-class TestStopped:
-    def stopped(self, changes, *settings):
-        results = run(changes, partial=True)
-        kept = tuple(each for each in results.outcomes if each.setting in settings)
-        return recommend(dataclasses.replace(results, outcomes=kept))
-
-    def test_a_run_that_stopped_says_how_far_it_came(self):
-        # What fails is said and the way that was not reached.
-        found = self.stopped({**natively("hang"), **blocked_by_convolution()}, "default")
-        assert (found.verdict, found.sentence) == (
-            "not-judged",
-            "The first native convolution hangs. The bypass, vendor-off and the CPU were not tested.",
-        )
-
-        # A dtype of which too little was tested has no setting.
-        found = self.stopped({"default/convolution/*fp16*": "wrong"}, "default")
-        assert found.verdict == "native"
-        assert "Too little was tested to recommend a configuration for float16." in found.sentence
-        assert "None" not in found.sentence
-
-        # Before any convolution.
-        results = only("copy", "gemm", partial=True)
-        results = dataclasses.replace(results, options={})
-        assert recommend(results).sentence == "3 passed; convolution was not tested."
-
-        # What works so far is no reason to change nothing.
-        found = self.stopped({}, "default")
-        assert found.sentence == (
-            "Native convolution works: MIOpen gives correct results on all float32 problems tested."
-        )
-
-        # A run that tested all ways is judged.
-        assert recommend(run({"*/convolution/*": "wrong"}, partial=True)).verdict == "none"
+)  # fmt: skip
+def test_the_verdict_on_what_was_tested(results, verdict, sentence):
+    found = recommend(results)
+    assert found.verdict == verdict
+    assert re.search(sentence, found.sentence), found.sentence
+    assert "None" not in found.sentence
+    if verdict == "not-judged":
+        assert found.configuration.setting is None
+        assert {row["verdict"] for row in found.per.values()} <= {"not-judged"}
