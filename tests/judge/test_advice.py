@@ -44,8 +44,7 @@ def test_each_has_a_text_and_a_source_and_stays_what_it_is_in_a_file():
     assert from_json(Told, to_json(found)) == found
 
 
-def test_what_no_other_build_mends_is_told():
-    # What the user's own files break no build mends.
+def test_no_other_build_helps_if_the_user_s_files_are_damaged():
     line = (
         "MIOpen Error: /MIOpen/src/sqlite_db.cpp:220: Internal error while accessing SQLite database: "
         "unable to open database file"
@@ -56,7 +55,8 @@ def test_what_no_other_build_mends_is_told():
     assert "miopen-db-unusable" in errors
     assert titles(results) == []
 
-    # A user without the group is told to join it.
+
+def test_a_user_without_the_group_joins_it():
     gpu = card().gpus[0]
     found = dataclasses.replace(
         machine(kfd__device=Fact("no permission", "open(/dev/kfd)"), access__groups_needed=Fact(["render"])),
@@ -67,30 +67,15 @@ def test_what_no_other_build_mends_is_told():
     assert row["text"] == "Run `sudo usermod -a -G render $USER`, then log in again."
     assert row["source"] == "/dev/kfd: no permission, from open(/dev/kfd)"
 
-    # A torch for another kind of GPU is told.
+
+def test_a_torch_for_another_kind_of_gpu_is_replaced():
     found = machine(torch__kind=Fact("cpu", "torch/version.py"))
     (row,) = advice(run(backend="onednn", machine=found))
     assert "is a cpu build" in row["title"]
     assert "https://download.pytorch.org/whl/" in row["text"]
 
-    # A slot without PCIe atomics is told.
-    gpu = dataclasses.replace(
-        card().gpus[0], address=Fact("0000:0b:00.0"), driver=Fact("amdgpu"), pci_id=Fact("0x731f"),
-        apu=Fact(False),
-    )  # fmt: skip
-    line = "kfd kfd: amdgpu: skipped device 1002:731f, PCI rejects atomics 730<0"
-    facts = {
-        "kfd__device": Fact("present"), "kfd__unlisted": Fact(["0000:0b:00.0"], "the nodes of KFD"),
-        "dmesg__events": Fact([{"kind": "kfd-rejects-atomics", "line": line, "count": 1}]),
-    }  # fmt: skip
-    results = run(backend="onednn", machine=dataclasses.replace(machine(**facts), gpus=(gpu,)))
-    assert "Put the card into a slot connected directly to the processor" in " ".join(
-        row["text"] for row in advice(results)
-    )
 
-
-def test_the_build_of_the_card_that_failed_and_no_override():
-    # The build is that of the card that failed.
+def test_the_build_is_that_of_the_card_that_failed():
     second = card("gfx1102", "gfx1102").gpus[0]
     results = run(DEAD, machine=dataclasses.replace(card(), gpus=(second, card().gpus[0])))
     isas = {"native_isa": "gfx1010", "effective_isa": "gfx1030"}
@@ -99,7 +84,8 @@ def test_the_build_of_the_card_that_failed_and_no_override():
     assert "gfx1010" in told
     assert "gfx1102" not in told
 
-    # An override that is not needed comes before any other build.
+
+def test_an_override_that_is_not_needed_comes_before_any_other_build():
     dead = run(DEAD, machine=machine(torch__targets=Fact(["gfx1010"], "libtorch_hip.so")))
     [row] = [each for each in advice(dead) if "override" in each["title"]]
     assert row["title"] == "Remove the override"

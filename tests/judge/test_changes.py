@@ -86,12 +86,12 @@ def test_a_known_failure_is_judged_as_the_failure_that_it_is() -> None:
     assert regressions(found) == ()
 
 
-def test_regressions_are_what_became_worse() -> None:
-    # Without a baseline every unknown failure counts.
+def test_without_a_baseline_every_unknown_failure_is_a_regression() -> None:
     assert {each.state for each in regressions(judge(run(BROKEN)))} == {"error"}
     assert regressions(judge(run())) == ()
 
-    # The same run again is no change and no regression.
+
+def test_the_same_run_again_is_no_change() -> None:
     former = judge(run(BROKEN))
     again = judge(run(BROKEN), baseline(former))
     assert again.changes is not None
@@ -102,7 +102,8 @@ def test_regressions_are_what_became_worse() -> None:
     assert again.recommendation == former.recommendation
     assert again.findings == former.findings
 
-    # What became worse and better is told apart.
+
+def test_failures_and_passes_since_the_baseline_are_told_apart() -> None:
     former = judge(run({f"default/convolution/{FP16}/*": STATUS}))
     now = judge(run({f"default/convolution/{FP32}/fwd": "wrong"}), baseline(former))
     (worse,) = regressions(now)
@@ -114,7 +115,8 @@ def test_regressions_are_what_became_worse() -> None:
     assert found["unexpected-passes"].severity == "info"
     assert judge(now) == now
 
-    # New and missing questions are named and are no regression.
+
+def test_new_and_missing_cases_are_no_regression() -> None:
     former = judge(run())
     fewer = dataclasses.replace(run(BROKEN), outcomes=run(BROKEN).outcomes[3:])
     now = judge(fewer, baseline(former))
@@ -126,15 +128,15 @@ def test_regressions_are_what_became_worse() -> None:
     assert regressions(back) == ()
 
 
-def test_a_job_that_compares_nothing_or_little_does_not_pass() -> None:
-    # A job that compares nothing does not pass.
+def test_a_job_that_compares_nothing_does_not_pass() -> None:
     nothing = judge(run(), Baseline("old.json", "2026-01-01T00:00:00Z", "0", {"cpu/default/copy": "pass"}))
     assert regressions(nothing) == ()
     assert worse(nothing)
     assert "strange-baseline" in {each.id for each in nothing.findings}
     assert not worse(judge(run(), baseline(run())))
 
-    # A job that compares little does not pass unless it was told to.
+
+def test_a_job_that_compares_little_does_not_pass_unless_told_to() -> None:
     former = run()
     few = dataclasses.replace(former, outcomes=former.outcomes[: len(former.outcomes) // 3])
     now = judge(few, baseline(former))
