@@ -1,21 +1,28 @@
-"""The check of convolution with images of ordinary size: its samples, and the faults that they find."""
+"""The check of convolution with images of ordinary size: its samples, and the faults that it finds."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from asking import context
+from faulty_convolutions import changed
+from runs import machine_file
+from tiers import OLD_TORCH
 
-torch = pytest.importorskip("torch")
-
-from asking import context  # noqa: E402
-from faulty_convolutions import changed  # noqa: E402
-from tiers import OLD_TORCH  # noqa: E402
-
-from rocmprobe.checks.at_size import convolution_at_size, sampled_reference  # noqa: E402
-from rocmprobe.checks.tools.tensors import problem_operands, run  # noqa: E402
-from rocmprobe.model.problems import parse_problem, problems  # noqa: E402
-from rocmprobe.model.results import DIRECTIONS  # noqa: E402
+from rocmprobe.checks.at_size import convolution_at_size, sampled_reference
+from rocmprobe.checks.tools.context import CheckContext
+from rocmprobe.checks.tools.tensors import problem_operands, run
+from rocmprobe.checks.training import training_step
+from rocmprobe.knowledge.settings import Versions, settings_for
+from rocmprobe.model.problems import parse_problem, problems
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.simulate.gpu import SimulatedGpu
+from rocmprobe.simulate.libraries import SimulatedMiopen, library_faults
+from rocmprobe.simulate.machines import load_machine
+from rocmprobe.worker.torch_driver import holding
 
 RESULTS = {"fwd": "output", "bwd-data": "input", "bwd-weights": "weight"}
 AT_44 = "conv2d-fp32-n2-c16-i44x44-k32-f3x3-p1"
@@ -97,3 +104,57 @@ def test_one_element_that_is_not_a_number_is_found_in_any_place(direction: str) 
 def test_a_wrong_shape_is_told() -> None:
     answer = convolution_at_size(context(AT_44, direction="fwd", below=changed(lambda output: output[:1])))
     assert answer.message == "output: shape (1, 32, 44, 44) instead of (2, 32, 44, 44)"
+
+
+LARGE_BATCH = {"library": "miopen", "effect": "wrong", "problem": r"-n(9|\d\d+)-"}
+MANY_CHANNELS = {
+    "library": "rocblas",
+    "effect": "wrong",
+    "problem": r"-[ck](256|512)-",
+}
+
+
+def on_machine(folder: Path, fault: dict[str, str], problem: str, name: str, **changes: Any) -> CheckContext:
+    """Return the context of a check on a machine whose libraries have ``fault``."""
+    machine = load_machine(str(machine_file(folder / "machine.toml", fault)))
+    gpu, backend = SimulatedGpu(machine, name, "cuda:0", -1), SimulatedMiopen(machine)
+    setting = next(each for each in settings_for("miopen") if each.name == name)
+    versions = Versions("MIOpen", None, torch.__version__, None)
+    held = holding(setting, backend, library_faults(gpu), versions)
+    return context(problem, backend=backend, apply_setting=held, **changes)
+
+
+@pytest.mark.parametrize(
+    ("fault", "setting", "channels", "direction"),
+    [
+        pytest.param(LARGE_BATCH, "default", 16, "fwd", id="batches above 8 in MIOpen"),
+        pytest.param(LARGE_BATCH, "default", 16, "bwd-weights", id="batches above 8 in MIOpen, weights"),
+        pytest.param(MANY_CHANNELS, "vendor-off", 256, "fwd", id="256 channels in rocBLAS"),
+        pytest.param(MANY_CHANNELS, "vendor-off", 512, "bwd-data", id="512 channels in rocBLAS"),
+    ],
+)
+def test_convolution_at_size_finds_it(
+    tmp_path: Path, fault: dict[str, str], setting: str, channels: int, direction: str
+) -> None:
+    (problem,) = [
+        each
+        for each in problems("quick", "sizes")
+        if each.in_channels == channels and each.dtype == "float32"
+    ]
+    found = convolution_at_size(on_machine(tmp_path, fault, problem.text, setting, direction=direction))
+    assert found.state == "wrong"
+
+
+def test_the_training_step_finds_a_fault_of_large_batches(tmp_path: Path) -> None:
+    problem = problems("quick", "native")[0].text
+    states = {
+        name: training_step(on_machine(tmp_path, LARGE_BATCH, problem, name)).state
+        for name in ("default", "vendor-off")
+    }
+    assert states == {"default": "wrong", "vendor-off": "pass"}
+
+
+def test_level_long_has_batch_32_and_2048_channels() -> None:
+    rows = [each for each in problems("long", "sizes") if each.dtype == "float32"]
+    assert max(each.batch for each in rows) == 32
+    assert max(each.in_channels for each in rows) == 2048
