@@ -54,8 +54,8 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(
-            f"{RECOMMENDED}: there is no complete run of this machine (without --only, --skip and --simulate); "
-            "start `rocmprobe run`, or name other results"
+            f"{RECOMMENDED}: there is no complete run of this machine (without --only, --skip and "
+            "--simulate); start `rocmprobe run`, or name other results"
         )
     path = path or RECOMMENDED
     results = read_results(path)
