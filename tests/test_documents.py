@@ -221,6 +221,18 @@ def _write_examples(folder: Path) -> None:
         (folder / name).write_text(program)
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_documented_shell_completes_a_command(shell: str) -> None:
+    assert f"{shell}_source" in (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    program = "import sys; sys.argv = ['rocmprobe']; from rocmprobe.__main__ import main; main()"
+    words = {"COMP_WORDS": "rocmprobe det", "COMP_CWORD": "det" if shell == "fish" else "1"}
+    env = environment({**words, "_ROCMPROBE_COMPLETE": f"{shell}_complete"})
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert "detect" in ended.stdout
+
+
 def generate() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
