@@ -194,6 +194,7 @@ def gone(pid: int) -> bool:
 def test_programs_that_do_not_answer(installed, monkeypatch):
     monkeypatch.setattr(rocminfo, "SECONDS", 0.2)
     assert len(message(installed("yes 'no end of this'"))) < 100
+    assert len(children.run(["yes"], os.environ, 0.2).out) <= 1 << 18
     assert message(installed("", first="#!/nonexistent/interpreter")) == "no such file or directory"
     assert isinstance(message(installed("head -c 20000 /dev/urandom")), str)
     monkeypatch.setattr(children, "KILLED_AFTER", 0.05)
