@@ -378,6 +378,7 @@ def test_a_training_step_without_a_test_of_batch_norm():
         ("MIOpen Error: rig:build/kernel.cpp:444: Failed to load kernel source: a.s",
          "miopen-kernel-source-missing"),
         ("No suitable algorithm was found to execute the required convolution", "miopen-no-solver"),
+        ("Given groups=5, weight of size [5, 2, 1, 4], expected input[2, 5, 1, 9] to have 10 channels", None),
         ("something else", None),
     ],
 )  # fmt: skip
