@@ -137,13 +137,9 @@ def test_an_experiment_that_is_set_is_the_first_suspect() -> None:
     assert "no-aotriton-experimental" not in str(answer(log, true_gfx="gfx1100").tests)
 
 
-def test_what_was_tried_is_not_advised() -> None:
-    log = 'rocblaslt error: Could not load "TensileLibrary_lazy_gfx906.dat"\nRuntimeError: int8 failed'
-    env = {
-        "ROCBLAS_USE_HIPBLASLT": "0", "TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1",
-    }  # fmt: skip
-    assert "rocblas-only" in str(answer(log).remedy)
-    assert "rocblas-only" not in str(answer(log, env=env).remedy)
+INT8 = 'rocblaslt error: Could not load "TensileLibrary_lazy_gfx906.dat"\nRuntimeError: int8 failed'
+TRIED = {"ROCBLAS_USE_HIPBLASLT": "0", "TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1"}
+OTHER_DEVICE = "Device name: AMD Radeon RX 6600\namdgpu.ids: No such file or directory"
 
 
 def test_a_stack_that_is_installed_is_not_advised() -> None:
@@ -168,34 +164,35 @@ def test_what_installs_a_stack_is_what_install_prints(os: str, system: str) -> N
     assert install[-1] in found.remedy.commands
 
 
-def test_zluda_is_named_and_gets_its_own_remedy() -> None:
-    log = (
-        "ZLUDA device\nrocBLAS error: Cannot read C:\\bin\\/rocblas/library/TensileLibrary.dat: No such file"
-    )
-    assert "ZLUDA" in str(answer(log, true_gfx="gfx1201").remedy)
-
-
-def test_a_library_that_a_nightly_wheel_lacks_is_a_fault_of_the_wheel() -> None:
-    log = "OSError: libtorch_hip.so: cannot open shared object file: No such file or directory"
-    found = answer(log, torch="2.11.0.dev20260108+rocm7.1", true_gfx="gfx1100")
-    assert (found.cause, "nightly" in str(found.remedy)) == ("runtime-library-missing", True)
-
-
-def test_another_device_than_the_stated_card_is_no_good_end() -> None:
-    log = "Device name: AMD Radeon RX 6600\namdgpu.ids: No such file or directory"
-    assert answer(log, gpu="Radeon RX 7900 XTX").answer == "nothing"
-    assert answer(log, gpu="Radeon RX 6600").cause == "benign-warning"
-
-
-def test_a_log_of_the_gpu_in_a_processor_gets_the_card_instead_of_another_torch() -> None:
-    log = "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal seek"
-    assert "rocmprobe detect" in answer(log, true_gfx="gfx1036").remedy.commands
-
-
-def test_advice_is_never_for_callers_of_miopen() -> None:
-    found = answer("MIOpen Error: No invoker was registered for convolution forward. Was find executed?")
-    assert (found.answer, found.layer) == ("located", "miopen-find")
-    assert "miopenFind" not in "\n".join(printed(found))
+@every_row(
+    ("log", "facts", "kind", "present", "absent"),
+    [
+        pytest.param(INT8, {}, "known", "rocblas-only", "", id="an option"),
+        pytest.param(INT8, {"env": TRIED}, "known", "", "rocblas-only", id="an option that was tried"),
+        pytest.param("ZLUDA device\nrocBLAS error: Cannot read C:\\bin\\/rocblas/library/"
+                     "TensileLibrary.dat: No such file", {"true_gfx": "gfx1201"}, "known", "ZLUDA", "",
+                     id="ZLUDA has its own remedy"),
+        pytest.param("OSError: libtorch_hip.so: cannot open shared object file: No such file or directory",
+                     {"torch": "2.11.0.dev20260108+rocm7.1", "true_gfx": "gfx1100"},
+                     "runtime-library-missing", "nightly", "",
+                     id="a library that a nightly wheel lacks"),
+        pytest.param(OTHER_DEVICE, {"gpu": "Radeon RX 7900 XTX"}, "nothing", "", "",
+                     id="another device than the stated card is no good end"),
+        pytest.param(OTHER_DEVICE, {"gpu": "Radeon RX 6600"}, "benign-warning", "", "", id="the stated card"),
+        pytest.param("rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal "
+                     "seek",
+                     {"true_gfx": "gfx1036"}, "known", "rocmprobe detect", "",
+                     id="the GPU in a processor: the card instead of another torch"),
+        pytest.param("MIOpen Error: No invoker was registered for convolution forward. Was find executed?",
+                     {}, "miopen-find", "", "miopenFind", id="no advice for callers of MIOpen"),
+    ],
+)  # fmt: skip
+def test_the_remedy(log: str, facts: dict[str, object], kind: str, present: str, absent: str) -> None:
+    found = answer(log, **facts)
+    text = "\n".join((*printed(found), str(found.remedy)))
+    assert kind in (found.answer, found.cause, found.layer)
+    assert present in text
+    assert not absent or absent not in text
 
 
 # ---- format -----------------------------------------------------------------------------------------------
