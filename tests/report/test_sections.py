@@ -165,22 +165,6 @@ def test_noise_is_an_answer(changes, told):
     assert compared(timed({"gemm-only": changes}), "gemm-only")["default"] == told
 
 
-def test_a_panel_for_each_pass_with_one_legend_of_all_settings():
-    shown = timed()
-    assert [panel.title for panel in shown.panels] == ["Forward", "Forward and backward"]
-    assert dict(shown.legend) == {
-        "De": "default", "By": "bypass", "VO": "vendor-off", "GO": "gemm-only", "CL": "channels-last",
-        "CPU": "cpu",
-    }  # fmt: skip
-    for panel in shown.panels:
-        ((_, bars),) = panel.problems
-        assert [each.setting for each in bars] == [name for _, name in shown.legend]
-        longest = max(bars, key=lambda each: each.bar.length)
-        assert (longest.setting, longest.bar.high) == ("cpu", pytest.approx(100))
-        assert [each.setting for each in bars if each.recommended] == ["bypass"]
-    assert shown.left_out == ""
-
-
 def test_what_is_too_noisy_is_said_once():
     shown = timed({"gemm-only": {"fwd": 1.3e-3, "fwd_p10": 9e-4, "fwd_p90": 2e-3}})
     ((_, bars),) = shown.panels[0].problems
