@@ -205,7 +205,7 @@ class TestWrongByLayer:
             "norm outside MIOpen: cuda:0/batch-norm-pytorch/training-step/float32: wrong."
         )
 
-    def test_a_finding_names_the_step_and_no_layer_goes_where_it_fails(self):
+    def test_a_finding_names_the_step(self):
         found = next(each for each in judge(self.results()).findings if each.id == "training-step")
         assert found.title == (
             "A small network does not train correctly under PyTorch's batch norm, although each of its "
@@ -215,7 +215,7 @@ class TestWrongByLayer:
         assert found.evidence == ("cuda:0/batch-norm-pytorch/training-step/float32: wrong",)
         assert "PYTORCH_NO_CUDA_MEMORY_CACHING=1" in found.advice
 
-        # The ladder's outcome under bypass, where batch norm in MIOpen blocks the planned training step.
+    def test_a_step_of_the_ladder_that_batch_norm_would_block_is_no_finding(self):
         results = run(DEAD_BATCH_NORM)
         blocked = next(each for each in results.outcomes if each.id == "cuda:0/bypass/training-step/float32")
         assert blocked.state == "blocked"
@@ -223,7 +223,7 @@ class TestWrongByLayer:
         results = dataclasses.replace(results, outcomes=(*results.outcomes, climbed))
         assert "training-step" not in {each.id for each in judge(results).findings}
 
-        # The layers of a recommendation do not name it.
+    def test_the_layers_of_a_recommendation_do_not_name_the_combination(self):
         changes = {"default/lstm/*": "error"}
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
         assert recommend(results).configuration.layers == (
@@ -231,7 +231,7 @@ class TestWrongByLayer:
             "cuda:0/rnn-pytorch/training-step/float32: wrong.",
         )
 
-        # A layer that fails outside of the library too is not sent there.
+    def test_a_layer_that_fails_outside_of_the_library_is_not_sent_there(self):
         changes = {"default/lstm/*": "error", "vendor-off/lstm/*": "wrong"}
         (native,) = recommend(run(changes)).configuration.layers
         (bypass,) = recommend(run({**DEAD, **changes}, seconds=SLOW)).configuration.layers
@@ -239,7 +239,7 @@ class TestWrongByLayer:
             assert words.endswith("outside MIOpen: cuda:0/vendor-off/lstm/float32: wrong.")
             assert "install(" not in words
 
-        # Native convolution that fails is not named either.
+    def test_native_convolution_that_fails_is_not_named(self):
         found = judge(run({**DEAD, "default/batch-norm/float32": STATUS}))
         assert 'convolution="native"' not in repr((found.findings, found.recommendation))
 
@@ -390,18 +390,17 @@ class TestSettingsThatChangeTheProblems:
         names = {found.configuration.setting, *(each["setting"] for each in found.alternatives)}
         assert "float64" not in names
 
-        # The control that fails speaks against nothing else.
+    def test_a_control_that_fails_speaks_against_nothing_else(self):
         assert recommend(self.asked({"float64/*": "error"})).verdict == "native"
 
-    def test_channels_last_is_chosen_by_its_own_problems(self):
-        # Channels last prints its line where it is the cure.
+    def test_channels_last_prints_its_line_if_it_is_the_cure(self):
         found = recommend(self.asked({"default/convolution/*": "wrong"}))
         assert found.configuration.setting == "channels-last"
         assert found.configuration.env["PYTORCH_MIOPEN_SUGGEST_NHWC"] == "1"
         assert "model = model.to(memory_format=torch.channels_last)" in found.configuration.code
         assert "not tested in channels-last" in found.configuration.layers[0]
 
-        # Its times are compared with those of the same problems.
+    def test_times_in_channels_last_are_compared_with_those_of_the_same_problems(self):
         quick = {"channels-last": (0.09, 0.1, 0.11), "default": (0.9, 1.0, 1.1)}
         found = recommend(self.asked(seconds=quick))
         assert found.configuration.setting == "channels-last"
