@@ -22,36 +22,54 @@ Box = Sequence[tuple[int, int]]
 Part = tuple[tuple[int, int, int], ...]
 
 
-def pieces(plain: Geometry, samples: int, tile: Sequence[int]) -> tuple[Piece, ...]:
-    """Split a convolution into chunks of samples and tiles of windows."""
+def pieces(plain: Geometry, groups: int, samples: int, tile: Sequence[int]) -> tuple[Piece, ...]:
+    """Split a convolution into parts of its groups, chunks of samples and tiles of windows."""
     boxes = list(product(*(ranges(size, step) for size, step in zip(plain.feature, tile))))
     return tuple(
-        Piece(plain, first, last, box, begins=number == 0, ends=number == len(boxes) - 1)
-        for first, last in ranges(plain.batch, samples)
+        Piece(plain, some_groups, some_samples, box, begins=number == 0, ends=number == len(boxes) - 1)
+        for some_groups in ranges(plain.groups, groups)
+        for some_samples in ranges(plain.batch, samples)
         for number, box in enumerate(boxes)
     )
 
 
 class Piece:
-    """Some windows of some samples. All sizes and offsets are computed once.
+    """Some windows of some samples in some groups. All sizes and offsets are computed once.
 
     Attributes:
+        groups: number of groups.
         samples: number of samples.
         counts: number of windows, for each spatial dimension.
+        first: True for the first piece of these groups.
         begins: True for the first piece of these samples.
         ends: True for the last piece of these samples.
     """
 
-    def __init__(self, plain: Geometry, first: int, last: int, box: Box, *, begins: bool, ends: bool) -> None:
+    def __init__(
+        self,
+        plain: Geometry,
+        groups: tuple[int, int],
+        samples: tuple[int, int],
+        box: Box,
+        *,
+        begins: bool,
+        ends: bool,
+    ) -> None:
         self._plain = plain
         self._box = box
-        self.samples = last - first
+        self.groups = groups[1] - groups[0]
+        self.samples = samples[1] - samples[0]
         self.counts = tuple(end - begin for begin, end in box)
+        self.first = begins and samples[0] == 0
         self.begins = begins
         self.ends = ends
-        chunk = _part(0, first, last, plain.batch)
-        self._chunk = chunk
-        self._windows = chunk + tuple(
+        self._groups = _part(0, *groups, plain.groups)
+        channels, filters = plain.channels // plain.groups, plain.filters // plain.groups
+        chunk = _part(0, *samples, plain.batch)
+        self._channels = _part(1, groups[0] * channels, groups[1] * channels, plain.channels)
+        self._image = chunk + self._channels
+        self._windows = chunk + _part(1, groups[0] * filters, groups[1] * filters, plain.filters)
+        self._windows += tuple(
             place
             for dimension, ((begin, end), size) in enumerate(zip(box, plain.feature), 2)
             for place in _part(dimension, begin, end, size)
@@ -66,17 +84,25 @@ class Piece:
             region += _part(dimension, low, high, size)
             before = min(max(-start, 0), span)
             pads += [before, span - before - (high - low)]
-        self._region = (*chunk, *region)
+        self._region = (*self._image, *region)
         # PyTorch expects the last dimension first.
         self._pads = [pad for at in range(len(pads) - 2, -1, -2) for pad in pads[at : at + 2]]
         if not any(self._pads):
             self._pads = []
-        self._shape = (plain.channels, *plain.kernel, self.samples, *self.counts)
-        self._matrices = (plain.groups, plain.depth, self.samples * prod(self.counts))
+        self._shape = (self.groups * channels, *plain.kernel, self.samples, *self.counts)
+        self._matrices = (self.groups, plain.depth, self.samples * prod(self.counts))
 
-    def of_samples(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the samples of this piece."""
-        return _narrowed(tensor, self._chunk)
+    def of_groups(self, matrices: torch.Tensor) -> torch.Tensor:
+        """Return the groups of this piece. The first dimension of ``matrices`` is the group."""
+        return _narrowed(matrices, self._groups)
+
+    def of_channels(self, bias: torch.Tensor) -> torch.Tensor:
+        """Return the channels of this piece from a tensor with one value for each channel of the image."""
+        return _narrowed(bias, self._channels)
+
+    def of_image(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the samples and channels of this piece."""
+        return _narrowed(image, self._image)
 
     def of_feature(self, feature: torch.Tensor) -> torch.Tensor:
         """Return the windows of this piece."""
@@ -103,7 +129,7 @@ class Piece:
         return columns.view(self._matrices)
 
     def add_columns(self, image: torch.Tensor, columns: torch.Tensor) -> None:
-        """Add columns ``(groups, depth, samples * windows)`` to these samples of an image, in place.
+        """Add columns ``(groups, depth, samples * windows)`` to :meth:`of_image` of an image, in place.
 
         Values outside of the image are dropped.
         """

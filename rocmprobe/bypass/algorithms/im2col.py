@@ -7,13 +7,13 @@ processing", 2006.
 
 Workspace (symbols: see ``algorithm``):
 
-- columns: n * C * taps * t * a
-- padded region under a tile (not in bwd-data): n * C * span(t) * b, where span(t) is the number of positions
+- columns: n * C' * taps * t * a, where C' is the number of channels in the groups that are computed at once
+- padded region under a tile (not in bwd-data): n * C' * span(t) * b, where span(t) is the number of positions
   in the region
 - weight: w * a
 - bias: max(C, K) * a
-- feature: n * K * t * a, or nothing in fwd if the product is written directly into the result
-- in bwd-data for fp16 and bf16: a copy of n samples of the image in fp32
+- feature: n * K' * t * a, or nothing in fwd if the product is written directly into the result
+- in bwd-data for fp16 and bf16: a copy of n samples of the image's C' channels in fp32
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from rocmprobe.bypass.algorithms.matrices import (
     weight_matrices,
 )
 
-#: Number of windows whose columns are multiplied in one product on a CPU. With fewer windows, the columns
-#: stay in the caches. With more windows, the matrix product is more efficient.
-_CPU_WINDOWS = 2048
-#: Minimum depth of a product whose sample is split into tiles on a CPU. Shallow products gain nothing.
-_DEEP = 64
+#: Number of elements of the columns that are computed at once on a CPU, so that they stay in the caches.
+_CPU_COLUMNS = 1 << 19
+#: Number of windows in a matrix product on a CPU: the minimum, and the maximum for several samples. A product
+#: of few windows is inefficient, and a product of several samples must be copied into the result.
+_CPU_WINDOWS = (256, 2048)
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,17 @@ class ColumnsPlan(Plan):
     """A plan with the pieces of the problem that are computed one after another.
 
     Attributes:
+        groups: number of groups that are computed at once.
         wide: True if half precision is converted to fp32 for the products. Without, the product of a GPU sums
             up in fp32 and rounds once, which needs the whole sum in one product.
     """
 
+    groups: int = 1
     wide: bool = True
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        return pieces(self.task.plain, self.samples, self.tile)
+        return pieces(self.task.plain, self.groups, self.samples, self.tile)
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -90,18 +92,20 @@ class Im2col(Algorithm):
 
     def _plan(self, task: Task, wide: bool) -> ColumnsPlan:
         plain, size = task.plain, max(task.size, 4) if wide else task.size
-        needed = _needed(task, size)
-        samples, tile = _largest_chunk(task, needed)
+        groups, samples, tile = _most_at_once(task)
+        needed = _needed(task, size, groups)
+        samples, tile = _largest_chunk(samples, tile, task.cap, needed)
         count = ceil(plain.batch / samples) * prod(ceil(w / t) for w, t in zip(plain.feature, tile))
         columns = plain.batch * plain.channels * plain.taps * prod(plain.feature) * size
         moved = (4 if task.direction == BWD_DATA else 2) * columns + weight_traffic(task, count)
         if task.direction == FWD and samples > 1:
             # The product of several samples is copied into the result.
             moved += 2 * plain.batch * plain.filters * prod(plain.feature) * size
-        launches = count * (2 + plain.taps if task.direction == BWD_DATA else 4)
+        launches = ceil(plain.groups / groups) * count * (2 + plain.taps if task.direction == BWD_DATA else 4)
         return ColumnsPlan(
-            self.name, task, samples, tile, needed(samples, tile), plain.flops, moved, launches, wide=wide
-        )
+            self.name, task, samples, tile, needed(samples, tile), plain.flops, moved, launches,
+            groups=groups, wide=wide,
+        )  # fmt: skip
 
     def forward(
         self,
@@ -113,19 +117,22 @@ class Im2col(Algorithm):
     ) -> None:
         assert isinstance(plan, ColumnsPlan)
         plain, dtype = plan.task.plain, plan.dtype
-        groups, filters = plain.groups, plain.filters // plain.groups
+        filters = plain.filters // plain.groups
         matrices = weight_matrices(weight, plain, dtype)
-        by_group = None if bias is None else bias.to(dtype).reshape(groups, -1, 1)
+        by_group = None if bias is None else bias.to(dtype).reshape(plain.groups, -1, 1)
         columns, products = Buffer(image, dtype), Buffer(image, dtype)
         for piece in plan.pieces:
             taps = piece.columns(image, columns)
             target = piece.of_feature(feature)
-            in_place = as_matrices(target, groups) if piece.samples == 1 and target.dtype == dtype else None
+            some = piece.of_groups(matrices), taps
+            start = None if by_group is None else piece.of_groups(by_group)
+            whole = piece.samples == 1 and target.dtype == dtype
+            in_place = as_matrices(target, piece.groups) if whole else None
             if in_place is not None:
-                multiply(matrices, taps, in_place[0], by_group)
+                multiply(*some, in_place[0], start)
             else:
-                result = products.take((plain.filters, piece.samples, *piece.counts))
-                multiply(matrices, taps, result.view(groups, filters, -1), by_group)
+                result = products.take((piece.groups * filters, piece.samples, *piece.counts))
+                multiply(*some, result.view(piece.groups, filters, -1), start)
                 target.copy_(result.transpose(0, 1))
 
     def backward(
@@ -149,10 +156,10 @@ def _sum_weight(plan: ColumnsPlan, image: torch.Tensor, weight: torch.Tensor, fe
     in_place = weight.dtype == dtype and weight.is_contiguous()
     total = weight.view(shape) if in_place else weight.new_empty(shape, dtype=dtype)
     columns, staged = Buffer(image, dtype), Buffer(feature, dtype)
-    for number, piece in enumerate(plan.pieces):
+    for piece in plan.pieces:
         taps = piece.columns(image, columns)
-        features = matrices_in(piece.of_feature(feature), plain.groups, staged, dtype)
-        accumulate(total, features, taps, first=number == 0)
+        features = matrices_in(piece.of_feature(feature), piece.groups, staged, dtype)
+        accumulate(piece.of_groups(total), features, taps, piece.first)
     if not in_place:
         weight.copy_(total.view(weight.shape))
 
@@ -171,60 +178,70 @@ def _add_to_image(
     total = image
     for piece in plan.pieces:
         if piece.begins:
-            target = piece.of_samples(image)
+            target = piece.of_image(image)
             # Taps of neighbouring windows add to the same element, so the sum must stay in fp32 until it is
             # complete.
             total = target if target.dtype == dtype else sums.take(target.shape)
             if start is None:
                 total.zero_()
             else:
-                total.copy_(start.expand(total.shape))
-        features = matrices_in(piece.of_feature(feature), plain.groups, staged, dtype)
-        taps = columns.take((plain.groups, plain.depth, features.shape[-1]))
-        multiply(transposed, features, taps)
+                total.copy_(piece.of_channels(start).expand(total.shape))
+        features = matrices_in(piece.of_feature(feature), piece.groups, staged, dtype)
+        taps = columns.take((piece.groups, plain.depth, features.shape[-1]))
+        multiply(piece.of_groups(transposed), features, taps)
         piece.add_columns(total, taps)
         if piece.ends and total.dtype != image.dtype:
-            piece.of_samples(image).copy_(total)
+            piece.of_image(image).copy_(total)
 
 
 Needed = Callable[[int, Sequence[int]], int]
 
 
-def _needed(task: Task, size: int) -> Needed:
+def _needed(task: Task, size: int, groups: int) -> Needed:
     """Return a function from (samples, windows) to the bytes of workspace.
 
-    ``size`` is the number of bytes of an element in the products.
+    ``size`` is the number of bytes of an element in the products. ``groups`` is the number of groups that are
+    computed at once.
     """
     plain, back = task.plain, task.direction == BWD_DATA
+    channels, filters = (each // plain.groups * groups for each in (plain.channels, plain.filters))
     padded = plain.reaches_outside() and not back
     constant = (plain.filters * plain.depth + max(plain.filters, plain.channels)) * size
     direct = task.direction == FWD and size == task.size and not task.channels_last
-    image = plain.channels * prod(plain.image) * size if back and size != task.size else 0
+    image = channels * prod(plain.image) * size if back and size != task.size else 0
 
     def needed(samples: int, windows: Sequence[int]) -> int:
         count = samples * prod(windows)
-        columns = count * plain.channels * plain.taps * size
-        region = samples * plain.channels * prod(plain.span(windows)) * task.size if padded else 0
+        columns = count * channels * plain.taps * size
+        region = samples * channels * prod(plain.span(windows)) * task.size if padded else 0
         in_place = direct and samples == 1 and tuple(windows[1:]) == plain.feature[1:]
-        feature = 0 if in_place else count * plain.filters * size
+        feature = 0 if in_place else count * filters * size
         return columns + region + feature + constant + samples * image
 
     return needed
 
 
-def _largest_chunk(task: Task, needed: Needed) -> tuple[int, tuple[int, ...]]:
-    """Return how many samples and windows are computed at once in ``task.cap`` bytes.
+def _most_at_once(task: Task) -> tuple[int, int, tuple[int, ...]]:
+    """Return how many groups, samples and windows are computed at once with any amount of workspace."""
+    plain, tile = task.plain, task.plain.feature
+    if task.on_gpu:
+        return plain.groups, plain.batch, tile
+    least, most = _CPU_WINDOWS
+    windows = max(least, _CPU_COLUMNS // plain.depth)
+    samples = min(plain.batch, max(1, min(windows, most) // prod(tile)))
+    tile = (min(tile[0], max(1, windows // prod(tile[1:]))), *tile[1:])
+    groups = max(1, _CPU_COLUMNS // (plain.depth * samples * prod(tile)))
+    return min(plain.groups, groups), samples, tile
+
+
+def _largest_chunk(
+    most: int, windows: Sequence[int], cap: int, needed: Needed
+) -> tuple[int, tuple[int, ...]]:
+    """Return how many samples, at most ``most``, and how many ``windows`` are computed in ``cap`` bytes.
 
     If even a single window of one sample needs more, return one sample and one window.
     """
-    plain, cap = task.plain, task.cap
-    windows = prod(plain.feature)
-    most, tile = plain.batch, list(plain.feature)
-    if not task.on_gpu:
-        most = min(plain.batch, max(1, _CPU_WINDOWS // windows))
-        if plain.depth >= _DEEP and task.direction != BWD_DATA:
-            inner = windows // tile[0]
-            tile[0] = min(tile[0], max(1, _CPU_WINDOWS // inner))
+    tile = list(windows)
     samples = _largest(most, lambda count: needed(count, tile) <= cap)
     for dimension, size in enumerate(tile):
         if needed(samples, tile) <= cap:

@@ -48,7 +48,10 @@ class SlowConv2d(Algorithm):
         # The results count as workspace, because PyTorch allocates new tensors for them. Operands count,
         # because PyTorch can need contiguous copies of them.
         workspace = (samples * columns + 2 * sides) * task.size + 2 * task.weight_bytes
-        moved = 2 * plain.batch * columns * task.size * (2 if task.direction == BWD_DATA else 1)
+        # On a CPU, the columns of the whole batch leave the caches: they are written, which also reads the
+        # memory, and read again.
+        accesses = 2 if task.on_gpu else 3
+        moved = accesses * plain.batch * columns * task.size * (2 if task.direction == BWD_DATA else 1)
         moved += weight_traffic(task, plain.batch)
         return [Plan(self.name, task, samples, plain.feature, workspace, plain.flops, moved, launches)]
 
