@@ -79,22 +79,16 @@ def test_pci_ids(pci_id, revision, gfx, name):
     assert gpus.marketing_name(pci_id, revision) == name
 
 
-def test_families_and_what_they_lack():
-    # Families.
+def test_families():
     families = {
-        gfx: gpus.family(gfx) for gfx in ("gfx1010", "gfx1030", "gfx1100", "gfx1200", "gfx900", "gfx90a")
-    }
-    assert families == {
-        "gfx1010": "RDNA1",
-        "gfx1030": "RDNA2",
-        "gfx1100": "RDNA3",
-        "gfx1200": "RDNA4",
-        "gfx900": "Vega",
+        "gfx1010": "RDNA1", "gfx1030": "RDNA2", "gfx1100": "RDNA3", "gfx1200": "RDNA4", "gfx900": "Vega",
         "gfx90a": "CDNA2",
-    }
+    }  # fmt: skip
+    assert {gfx: gpus.family(gfx) for gfx in families} == families
     assert gpus.family("gfx1010:xnack-") == "RDNA1"
 
-    # Gfx1010 as gfx1030 lacks dot instructions and workarounds.
+
+def test_gfx1010_as_gfx1030_lacks_dot_instructions_and_workarounds():
     sentences = gpus.missing_features("gfx1010", "gfx1030")
     assert len(sentences) == 3
     assert "dot-product" in sentences[0]
@@ -102,11 +96,13 @@ def test_families_and_what_they_lack():
     assert "workarounds" in sentences[2]
     assert "dot-product" not in " ".join(gpus.missing_features("gfx1012", "gfx1030"))
 
-    # The targets of RDNA2 stand for each other.
+
+def test_the_targets_of_rdna2_stand_for_each_other():
     for gfx in ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"):
         assert gpus.missing_features(gfx, "gfx1030") == ()
 
-    # Another major version is another encoding.
+
+def test_another_major_version_is_another_encoding():
     assert len(gpus.missing_features("gfx90a", "gfx1030")) == 1
     assert "encoding" in gpus.missing_features("gfx1010", "gfx1100")[0]
 
