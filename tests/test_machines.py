@@ -28,6 +28,7 @@ from rocmprobe.simulate.machines import (
 
 WINOGRAD_OFF = {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
 GEMM_UNSET = {"MIOPEN_DEBUG_CONV_GEMM": False}
+USER = {"MIOPEN_DEBUG_CONV_GEMM": "", "MIOPEN_FIND_MODE": "30"}
 PROBLEM = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
 SETTINGS = {setting.name for setting, _, _ in all_settings()}
 
@@ -108,24 +109,29 @@ class TestMatching:
         fault = Fault("miopen", "raise", **rule)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {}) == strikes
 
-    def test_settings_of_the_user_and_of_the_machine_decide(self):
-        # A variable keeps it away only with its value.
-        fault = Fault("miopen", "raise", unless=WINOGRAD_OFF)
-        assert not fault.matches("default", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
-        assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
+    @every_row(
+        ("rule", "variables", "strikes"),
+        [
+            # A variable prevents the fault only with its value.
+            ({"unless": WINOGRAD_OFF}, WINOGRAD_OFF, False),
+            ({"unless": WINOGRAD_OFF}, {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"}, True),
+            # An empty value is a value.
+            ({"unless": GEMM_UNSET}, USER, True),
+            # A pattern must match the whole value.
+            ({"when": {"MIOPEN_FIND_MODE": "3"}}, USER, False),
+            ({"when": {"MIOPEN_FIND_MODE": "3."}}, USER, True),
+            ({"when": {"MIOPEN_FIND_MODE": "1|30"}}, USER, True),
+            ({"when": {"MIOPEN_FIND_MODE": ""}}, USER, False),
+            # All variables of ``when`` must match, and any of ``unless`` prevents the fault.
+            ({"when": {"MIOPEN_FIND_MODE": "30", **WINOGRAD_OFF}}, USER, False),
+            ({"unless": {"MIOPEN_FIND_MODE": "30", **WINOGRAD_OFF}}, USER, False),
+        ],
+    )
+    def test_variables(self, rule, variables, strikes):
+        fault = Fault("miopen", "raise", **rule)
+        assert fault.matches("default", PROBLEM, "float16", "fwd", variables) == strikes
 
-        # An empty value is a value, and a pattern must match the whole of it.
-        set_ = {"MIOPEN_DEBUG_CONV_GEMM": "", "MIOPEN_FIND_MODE": "30"}
-        assert Fault("miopen", "raise", unless=GEMM_UNSET).matches("default", PROBLEM, "float16", "fwd", set_)
-        for pattern, strikes in (("3", False), ("3.", True), ("1|30", True), ("", False)):
-            fault = Fault("miopen", "raise", when={"MIOPEN_FIND_MODE": pattern})
-            assert fault.matches("default", PROBLEM, "float16", "fwd", set_) == strikes
-        # All variables of ``when`` must match, and any of ``unless`` prevents the fault.
-        both = {"MIOPEN_FIND_MODE": "30", **WINOGRAD_OFF}
-        assert not Fault("miopen", "raise", when=both).matches("default", PROBLEM, "float16", "fwd", set_)
-        assert not Fault("miopen", "raise", unless=both).matches("default", PROBLEM, "float16", "fwd", set_)
-
-        # The machine with broken fp16.
+    def test_the_machine_with_broken_fp16(self):
         machine = load_machine(named_machine("rdna1-fp16-broken"))
         (fault,) = machine.faults
         assert fault.matches("default", PROBLEM, "float16", "fwd", {})
