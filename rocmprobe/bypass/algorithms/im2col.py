@@ -46,7 +46,7 @@ from rocmprobe.bypass.algorithms.matrices import (
 )
 
 #: Number of elements of the columns that are computed at once on a CPU, so that they stay in the caches.
-_CPU_COLUMNS = 1 << 19
+_CPU_COLUMNS = 1 << 20
 #: Number of windows in a matrix product on a CPU: the minimum, and the maximum for several samples. A product
 #: of few windows is inefficient, and a product of several samples must be copied into the result.
 _CPU_WINDOWS = (256, 2048)
