@@ -35,6 +35,10 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     if disable is None:
         return function
     disabled = disable(function)
+    # torch 2.1 and 2.2 lack this function.
+    is_compiling = getattr(torch.compiler, "is_compiling", None)
+    if is_compiling is None:
+        return cast(Callable[..., Any], disabled)
 
     def call(*arguments: Any) -> Any:
         # Disable Dynamo only while it compiles this frame. At other times, disabling it would cost time
