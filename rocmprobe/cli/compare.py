@@ -72,7 +72,7 @@ def _read(runs: Sequence[Path]) -> Iterator[tuple[Path, Results]]:
 
 
 def _results(path: Path) -> Results:
-    if path.is_dir() and not results_file(path).exists():
+    if os.path.isdir(path) and not results_file(path).exists():
         from rocmprobe.report.write import recorded
 
         return recorded(path)

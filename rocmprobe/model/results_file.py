@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -116,7 +117,7 @@ def read_results(path: Path, content: Optional[bytes] = None) -> Results:
 
 def results_file(source: Path) -> Path:
     """Return the ``results.json`` in the folder ``source``, or ``source`` itself if it is a file."""
-    return source / "results.json" if source.is_dir() else source
+    return source / "results.json" if os.path.isdir(source) else source
 
 
 def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:

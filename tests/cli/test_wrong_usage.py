@@ -141,6 +141,8 @@ WRONG: dict[str, tuple[int, str, Make]] = {
                                   lambda at: [*CARD, "--constraints", "no such folder/c.txt"]),
     "explain: missing file": (2, "cannot be read", lambda at: ["explain", "none.txt"]),
     "explain: impossible name": (2, "cannot be read", lambda at: ["explain", "\0"]),
+    "explain: name too long": (2, "cannot be read", lambda at: ["explain", "x" * 5000]),
+    "compare: name too long": (2, "File name too long", lambda at: ["compare", "x" * 5000, "y"]),
     "explain: folder of a run": (2, "schema_version is 9", lambda at: [
         "explain", results(at, schema_version=9).parent]),
     "explain: damaged results": (2, "schema_version is 9", lambda at: [
