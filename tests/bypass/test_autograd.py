@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from rocmprobe import bypass
 
-#: torch 2.1 and 2.2 fail in forward mode over the backward of a function of Python.
+#: torch 2.0 to 2.2 fail in forward mode over the backward of a function of Python.
 HAS_HESSIANS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
 
 
