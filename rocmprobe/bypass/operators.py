@@ -35,15 +35,14 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     if disable is None:
         return function
     disabled = disable(function)
-    # torch 2.1 and 2.2 lack this function.
-    is_compiling = getattr(torch.compiler, "is_compiling", None)
-    if is_compiling is None:
-        return cast(Callable[..., Any], disabled)
+    # torch 2.1 and 2.2 lack this function. There, disable Dynamo except in a trace, which refuses it.
+    compiler = cast(Any, torch).compiler
+    is_compiling = getattr(compiler, "is_compiling", lambda: not cast(Any, torch.jit).is_tracing())
 
     def call(*arguments: Any) -> Any:
         # Disable Dynamo only while it compiles this frame. At other times, disabling it would cost time
         # without any effect.
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return disabled(*arguments)
         return function(*arguments)
 
