@@ -262,7 +262,9 @@ class TestBatchNormWithoutATrainingStep:
 class TestConfiguration:
     def test_the_override_that_the_run_stood_on_stays(self):
         assert recommend(run(DEAD)).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
-        assert recommend(run(ONLY_CPU)).configuration.env == {}
+        configuration = recommend(run(ONLY_CPU)).configuration
+        assert configuration.env == {}
+        assert 'device = "cpu"' in configuration.code
         assert recommend(run(machine=Machine())).configuration.env == {}
         # A machine that works needs it, too.
         assert recommend(run()).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
