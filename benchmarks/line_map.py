@@ -25,10 +25,13 @@ def coverage_init(registry: Any, _options: Any) -> None:
     """Register the plugin of coverage that names the context of each executed line."""
     from coverage import CoveragePlugin
 
+    # Now: a test can take the variables away later.
+    source = os.environ[SOURCE]
+
     class Contexts(CoveragePlugin):  # type: ignore[misc]
         def dynamic_context(self, frame: Any) -> Optional[str]:
             code = frame.f_code
-            measured = code.co_name != "<module>" and code.co_filename.startswith(os.environ[SOURCE])
+            measured = code.co_name != "<module>" and code.co_filename.startswith(source)
             return os.environ.get(TEST) if measured else None
 
     registry.add_dynamic_context(Contexts())
@@ -43,7 +46,9 @@ def cover() -> None:
     measured = coverage.Coverage(
         os.environ[COVERAGE], data_suffix=True, source=[os.environ[SOURCE]], config_file=False
     )
-    measured.set_option("run:plugins", [__name__])
+    # In the process of the tests, Watch names the test. Contexts costs there what the tests cost.
+    if TEST in os.environ:
+        measured.set_option("run:plugins", [__name__])
     measured.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
     measured.start()
     atexit.register(measured.save)
@@ -67,9 +72,11 @@ class Watch:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         os.environ[TEST] = nodeid
+        self._switch_context(nodeid)
 
     def pytest_runtest_logfinish(self) -> None:
         del os.environ[TEST]
+        self._switch_context("")
         if time.monotonic() > self._ends:
             self._session.shouldstop = "no time left"
 
@@ -79,6 +86,15 @@ class Watch:
 
     def pytest_collectreport(self, report: Any) -> None:
         self._add(report)
+
+    @staticmethod
+    def _switch_context(name: str) -> None:
+        if COVERAGE in os.environ:
+            import coverage
+
+            current = coverage.Coverage.current()
+            assert current
+            current.switch_context(name)
 
     def _add(self, report: Any) -> None:
         if report.failed and report.nodeid not in self.failed:
