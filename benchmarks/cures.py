@@ -374,7 +374,7 @@ def main() -> None:
             f"{source}: {', '.join(f'{name} {each[name]}' for name in (*OUTCOMES, 'not run') if each[name])}."
             for source, each in (
                 ("With the oracle", answered),
-                ("With trials, at commits 0a436dfb and ae1bd898", counted),
+                ("With trials", counted),
             )
         ),
         "",
