@@ -39,6 +39,15 @@ collect_ignore = [] if THOROUGH else ["bypass/test_opinfo.py"]
 _LONGEST = 300
 
 
+def pytest_make_parametrize_id(val):
+    """Name a row of a table by the names of its values. Long values are shortened."""
+    name = getattr(val, "name", None)
+    if isinstance(name, str):
+        return name
+    text = repr(val) if isinstance(val, (str, bytes)) else ""
+    return f"{text[:60]}..." if len(text) > 60 else None
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call():
     """Skip a test of a kernel that an old torch lacks."""

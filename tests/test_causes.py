@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rows import every_row
 
 from rocmprobe import cli
 from rocmprobe.checks import CHECKS
@@ -58,7 +57,7 @@ def test_it_is_the_vocabulary_of_the_corpus():
 
 
 class TestEachCause:
-    @every_row("each", EVERY)
+    @pytest.mark.parametrize("each", EVERY)
     def test_says_everything_in_whole_sentences(self, each):
         for text in (
             each.explanation,
@@ -73,14 +72,14 @@ class TestEachCause:
             assert text.count("`") % 2 == 0, text
         assert len(each.explanation.split()) >= 25
 
-    @every_row("each", EVERY)
+    @pytest.mark.parametrize("each", EVERY)
     def test_has_links(self, each):
         assert each.links
         for link in each.links:
             assert re.fullmatch(r"https://[a-z0-9.-]+\.[a-z]+/[^\s\"']*", link), link
         assert len(set(each.links)) == len(each.links)
 
-    @every_row("each", EVERY)
+    @pytest.mark.parametrize("each", EVERY)
     def test_has_remedies_that_can_be_reached(self, each):
         *special, last = each.remedy
         assert last.when == ()
@@ -90,7 +89,7 @@ class TestEachCause:
             holding = {word for word in row.when if not word.startswith("not-")}
             assert next(other for other in each.remedy if causes.all_hold(other.when, holding)) == row
 
-    @every_row("each", EVERY)
+    @pytest.mark.parametrize("each", EVERY)
     def test_has_a_remedy_on_every_system(self, each):
         for system in ("linux", "wsl", "windows"):
             for gfx in ("gfx1010", "gfx1100", "gfx803"):

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from rows import every_row
 from runs import environment, machine_file
 
 CHECKOUT = Path(__file__).parents[1]
@@ -78,7 +77,7 @@ def test_the_report_is_kept_always_and_the_baseline_after_success_alone() -> Non
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="gh is stood in for by jq, which is not installed")
-@every_row(("listed", "found"), [(ARTIFACTS, "5"), (ARTIFACTS[1:4], ""), ([], "")])
+@pytest.mark.parametrize(("listed", "found"), [(ARTIFACTS, "5"), (ARTIFACTS[1:4], ""), ([], "")])
 def test_the_baseline_is_the_last_one_of_this_branch_and_repository(
     tmp_path: Path, listed: list[tuple[Any, ...]], found: str
 ) -> None:
@@ -94,7 +93,7 @@ def test_the_baseline_is_the_last_one_of_this_branch_and_repository(
     assert calls[0].startswith("gh api repos/o/r/actions/artifacts?name=rdna1-baseline-quick&")
 
 
-@every_row("code", [0, 1, 4])
+@pytest.mark.parametrize("code", [0, 1, 4])
 def test_a_run_is_held_against_the_baseline_and_its_code_is_kept(tmp_path: Path, code: int) -> None:
     stand_in(tmp_path, "rocmprobe", f"exit {code}")
     (tmp_path / "baseline").mkdir()

@@ -7,9 +7,9 @@ import importlib.util
 import re
 from types import ModuleType
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 from runs import CHECKOUT
 
 from rocmprobe.knowledge import gpus
@@ -57,19 +57,19 @@ class TestTable:
         for row in table("compatibility")["library"]:
             assert not row["until"] or version_numbers(row["since"]) <= version_numbers(row["until"])
 
-    @every_row("row", relations())
+    @pytest.mark.parametrize("row", relations())
     def test_every_relation_has_a_source_and_words_of_the_vocabularies(self, row) -> None:
         assert row.source
         assert row.asks.endswith("?")
 
-    @every_row("name", ["primitive", "kernel", "runtime", "library"])
+    @pytest.mark.parametrize("name", ["primitive", "kernel", "runtime", "library"])
     def test_every_row_has_a_source_and_chips_that_exist(self, name: str) -> None:
         for row in table("compatibility")[name]:
             assert row["source"]
             assert row["gfx"]
             assert [gfx for gfx in gpus.expand(row["gfx"]) if not _known(gfx)] == []
 
-    @every_row("name", ["kernel", "runtime"])
+    @pytest.mark.parametrize("name", ["kernel", "runtime"])
     def test_a_chip_is_in_one_row(self, name: str) -> None:
         chips = [gfx for row in table("compatibility")[name] for gfx in row["gfx"]]
         assert len(chips) == len(set(chips))
@@ -136,7 +136,7 @@ WHOLE = st.fixed_dictionaries(FIELDS)
 BETTER = {"effective", "torch_kind"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("relation", "gfx", "rocm", "holds"),
     [
         ("miopen-has-databases", "gfx1100", "7.13", False),
@@ -223,7 +223,7 @@ class TestMachine:
         # Nothing is known of an empty machine.
         assert answers(of_machine(Machine((), {}, {}), Gpu())) == ()
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("card", "integrated", "first"),
         [(1, 0, "processor"), (0, 1, "card"), (0, None, "card"), (None, 0, "processor"), (None, None, None)],
     )
@@ -254,7 +254,7 @@ class TestPairs:
         failed = [PAIRS.said(row)[0] for row in PAIRS.pairs() if row["outcome"] == "fails"]
         assert failed.count("agrees") >= len(failed) // 2
 
-    @every_row("row", PAIRS.pairs())
+    @pytest.mark.parametrize("row", PAIRS.pairs())
     def test_what_works_is_not_called_impossible(self, row) -> None:
         verdict, found = PAIRS.said(row)
         assert (verdict == "contradicts") == ("differs" in row), [each.says for each in found]

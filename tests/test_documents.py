@@ -19,7 +19,6 @@ from types import ModuleType
 import click
 import pytest
 import yaml
-from rows import every_row
 from runs import environment
 
 from rocmprobe import __version__
@@ -47,10 +46,10 @@ DOCUMENTS = (
 #: Names of settings and checks that stand for many; * stands for any.
 _WORDS = {"default", "all", "NAME", "NAMES", "ID", "CHECK", "SETTING"}
 
-documents = every_row("path", DOCUMENTS)
+documents = pytest.mark.parametrize("path", DOCUMENTS)
 #: The changelog also names commands of earlier releases.
 CURRENT = [page for page in DOCUMENTS if page.name != "CHANGELOG.md"]
-of_today = every_row("path", CURRENT)
+of_today = pytest.mark.parametrize("path", CURRENT)
 
 
 def prose(path: Path) -> str:

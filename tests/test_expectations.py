@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 
 import pytest
 from packaging.specifiers import SpecifierSet
-from rows import every_row
 
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.knowledge.expectations import expectations, observed, read_expectations
@@ -87,7 +86,7 @@ def test_a_known_failure_is_xfail_and_a_pass_is_news() -> None:
     assert told(changed(setting="cpu"), row).state == "error"
 
 
-@every_row(
+@pytest.mark.parametrize(
     "other",
     [
         {"state": "wrong"}, {"state": "blocked"}, {"state": "aborted", "failure": "run-died"},
@@ -101,7 +100,7 @@ def test_what_a_row_does_not_name_stays_as_it_came(other: dict[str, object]) -> 
     assert told(changed(**other)) == changed(**other)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("facts", "state"),
     [
         ({"torch_version": "2.0.1", "torch_hip": "5.6.1"}, "xfail"),
@@ -117,7 +116,7 @@ def test_versions_decide_and_an_unknown_one_meets_nothing(facts: dict[str, str],
     assert told(FAILED, machine=with_facts(**facts)).state == state
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("before", "now", "state", "source"),
     [
         ("crash", "wrong", "xfail", BASELINE),
@@ -166,7 +165,7 @@ class TestTheTable:
                 alike = row.cause == fault.cause and (fault.effective or "*") in row.effective_isa
                 assert not (chips and shared and alike) or row.reason == fault.title, (row.id, fault.title)
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("isas", "rocm", "outcome", "state"),
         [
             (("gfx803", "gfx803"), "7.14", {"check": "gemm", "state": "wrong", "dtype": "float32"}, "xfail"),
@@ -182,7 +181,7 @@ class TestTheTable:
         machine = with_facts(torch_hip=rocm)
         assert Expectations(machine, None, expectations()).marked(failed).state == state
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
             ('"card-as-another"', '"Card As"', "row 1: id is missing"),
@@ -241,7 +240,7 @@ class TestResultsThatAreNoBaseline:
             "b": "error",
         }
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("changes", "said"),
         [
             ({"outcomes": ()}, "it has no outcomes"),
@@ -267,7 +266,7 @@ class TestResultsThatAreNoBaseline:
         assert said in str(refusal.value)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("rocm", "state"), [("5.2.0", "xfail"), ("6.4.3", "xfail"), ("7.2.4", "xfail"), ("7.3.0", "error")]
 )
 def test_batch_norm_on_rdna1_is_known_to_fail_up_to_the_last_release_that_was_tried(rocm, state) -> None:
@@ -288,7 +287,7 @@ class TestCause:
     )  # fmt: skip
     NO_OBJECT = "MIOpen Error: src/hipoc/hipoc_program.cpp:257: Cant find file: /tmp/m/MIOpenBatchNorm.cl.o"
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("line", "state"),
         [
             ("MIOpenBatchNormFwdTrainSpatial.cl:732:23: error: not a valid operand.", "xfail"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.layers import (
@@ -34,7 +33,7 @@ def test_the_line_that_sends_layers():
     assert install_line((), bypass=True) == "rocmprobe.bypass.install()"
 
 
-@every_row(
+@pytest.mark.parametrize(
     "strange",
     [{"env": {"LD_PRELOAD": "x.so"}}, {"torch": {"cuda.enabled": True}}, {"pytorch_layers": ("softmax",)}],
 )

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from sample_logs import LINES
 from tiers import examples
 
@@ -60,8 +59,8 @@ AROUND: dict[str, Callable[[str, int], str]] = {
 }
 
 
-@every_row("around", AROUND)
-@every_row("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_what_stands_around_a_line_is_taken_off(around: str, newline: str) -> None:
     pasted = newline.join(AROUND[around](line, number) for number, line in enumerate(LINES))
     log = of_text(f"```text{newline}{pasted}{newline}```{newline}")
@@ -153,7 +152,7 @@ def test_repeated_lines_are_one_with_their_count() -> None:
     assert log.lines[-1].number == 3
 
 
-@every_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings(encoding: str) -> None:
     content = "\r\n".join(LINES).encode(encoding)
     if encoding == "utf-16-be":
@@ -231,7 +230,7 @@ def test_recorded_reports_are_read() -> None:
         assert sum(line.count for line in log.lines) >= len(printed), report["id"]
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("seen", "meant"),
     [
         ("error: \u2018gfx1010\u2019 was not declared", "error: 'gfx1010' was not declared"),
@@ -262,12 +261,14 @@ def test_of_a_long_log_in_one_line_failures_are_kept() -> None:
     assert sum(len(text) for text in texts(log)) <= LONGEST
 
 
-@every_row("line", [r"C:\new\node\lib fails", r"cannot read D:\nvidia\name\x.dll", r"printf('a\n')"])
+@pytest.mark.parametrize(
+    "line", [r"C:\new\node\lib fails", r"cannot read D:\nvidia\name\x.dll", r"printf('a\n')"]
+)
 def test_a_path_of_windows_is_no_end_of_a_line(line: str) -> None:
     assert texts(of_text(line)) == [line]
 
 
-@every_row(
+@pytest.mark.parametrize(
     "page",
     [
         f'<td class="blob-code"><span class="pl-s">{FATAL}</span></td>',
@@ -283,7 +284,7 @@ def test_what_pages_put_around_a_line(page: str) -> None:
     assert FATAL in texts(of_text(page))
 
 
-@every_row("line", ["std::vector<a> x", "#include <limits> // x", "<stdin>:1:2: error: x"])
+@pytest.mark.parametrize("line", ["std::vector<a> x", "#include <limits> // x", "<stdin>:1:2: error: x"])
 def test_what_looks_like_a_tag_and_is_none(line: str) -> None:
     assert texts(of_text(line)) == [line]
 
@@ -291,7 +292,7 @@ def test_what_looks_like_a_tag_and_is_none(line: str) -> None:
 # ---- a fatal line far above ------------------------------------------------------------------------------
 
 
-@every_row("between", [5_000])
+@pytest.mark.parametrize("between", [5_000])
 def test_a_fatal_line_far_above_harmless_warnings_is_the_answer(between: int) -> None:
     names = [re.sub("[0-9]", lambda digit: "ghijklmnop"[int(digit[0])], f"{at:06}") for at in range(between)]
     noise = [f"step {name}: all is well" for name in names]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rows import every_row
 from runs import all_machines, named_machine
 
 from rocmprobe.checks.tools.case import Case
@@ -34,7 +33,7 @@ SETTINGS = {setting.name for setting, _, _ in all_settings()}
 
 
 class TestEveryMachine:
-    @every_row("name", all_machines())
+    @pytest.mark.parametrize("name", all_machines())
     def test_facts_agree_with_each_other(self, name):
         machine = load_machine(name).machine
         for gpu in machine.gpus:
@@ -46,7 +45,7 @@ class TestEveryMachine:
         assert machine.value("torch.kind") == "rocm"
         assert torch_version(machine)
 
-    @every_row("name", all_machines())
+    @pytest.mark.parametrize("name", all_machines())
     def test_everything_has_a_source(self, name):
         found = load_machine(name)
         assert found.name == Path(name).stem
@@ -55,12 +54,12 @@ class TestEveryMachine:
         assert all(fault.source for fault in found.faults)
         assert all(fact.source == f"simulated machine {found.name}" for fact in found.machine.facts.values())
 
-    @every_row("name", all_machines())
+    @pytest.mark.parametrize("name", all_machines())
     def test_its_faults_name_settings_that_exist(self, name):
         for fault in load_machine(name).faults:
             assert set(fault.settings) <= SETTINGS
 
-    @every_row("name", all_machines())
+    @pytest.mark.parametrize("name", all_machines())
     def test_its_faulty_solvers_are_tried_somewhere(self, name):
         machine = load_machine(name)
         tried = {
@@ -73,7 +72,7 @@ class TestEveryMachine:
             one_by_one = {"GemmFwd1x1_0_2", "GemmBwd1x1_stride2"}  # strided 1x1 is no native problem
             assert set(fault.solver) - one_by_one <= tried
 
-    @every_row("name", all_machines())
+    @pytest.mark.parametrize("name", all_machines())
     def test_it_reaches_a_child_process_whole(self, name):
         found = load_machine(name)
         assert from_json(SimulatedMachine, json.loads(json.dumps(to_json(found)))) == found
@@ -84,7 +83,7 @@ def test_the_first_machines_are_there():
 
 
 class TestMatching:
-    @every_row(
+    @pytest.mark.parametrize(
         ("rule", "strikes"),
         [
             ({}, True),
@@ -109,7 +108,7 @@ class TestMatching:
         fault = Fault("miopen", "raise", **rule)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {}) == strikes
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("rule", "variables", "strikes"),
         [
             # A variable prevents the fault only with its value.
@@ -169,7 +168,7 @@ class TestBadFiles:
         path.write_bytes(b"\xff\xfe\x00")
         assert "UTF-8" in self.refused(path)
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("text", "named"),
         [
             ("summary = ", "Invalid value"),
@@ -233,7 +232,9 @@ class TestBadFiles:
         assert named in self.refused(path)
 
 
-@every_row(("version", "strikes"), [("2.4.0+rocm6.1", True), ("2.10.0+rocm7.0", False), ("2.1", True)])
+@pytest.mark.parametrize(
+    ("version", "strikes"), [("2.4.0+rocm6.1", True), ("2.10.0+rocm7.0", False), ("2.1", True)]
+)
 def test_a_wheel_that_cures_a_fault(tmp_path, version, strikes):
     path = tmp_path / "machine.toml"
     facts = f'[facts]\n"torch.version" = "{version}"\n'
@@ -261,7 +262,7 @@ def test_a_file_of_one_s_own(tmp_path):
     assert found.machine.variables["A"].value == "b"
 
 
-@every_row("effect", EFFECTS)
+@pytest.mark.parametrize("effect", EFFECTS)
 def test_every_effect_is_allowed(tmp_path, effect):
     path = tmp_path / "machine.toml"
     seconds = "seconds = 60\n" if effect in ("search", "compile") else ""
@@ -269,7 +270,7 @@ def test_every_effect_is_allowed(tmp_path, effect):
     assert load_machine(str(path)).faults[0].effect == effect
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("fault", "why"),
     [
         ('library = "miopen"\neffect = "search"', "'search' and 'compile' need 'seconds' above 0"),
@@ -304,7 +305,7 @@ def test_only_a_phase_without_library_calls_brings_its_faults_and_only_once():
         gpu.report("yardstick", case)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("version", "expected"),
     [("1.13.1+rocm5.2", (1, 13)), ("2.7.0", (2, 7)), ("nightly", None), (None, None), ("", None)],
 )

@@ -10,7 +10,6 @@ from importlib import resources
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from tiers import examples
 
 from rocmprobe.model.facts import GPU_FACTS
@@ -153,7 +152,7 @@ class TestFilesThatAreNoResults:
         with pytest.raises(BadInput, match=r"results\.json: cannot be read .*; name the folder of a run"):
             read_results(tmp_path)
 
-    @every_row(
+    @pytest.mark.parametrize(
         "content",
         [b"", b"not json", b"\xff\xfe\x00", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"1" * 10_000, b"nul"],
     )
@@ -162,7 +161,7 @@ class TestFilesThatAreNoResults:
         path.write_bytes(content)
         assert "not JSON" in refused(path)
 
-    @every_row(
+    @pytest.mark.parametrize(
         "content",
         [
             "[]",
@@ -182,17 +181,17 @@ class TestFilesThatAreNoResults:
             == f"{path}: not a results file of rocmprobe; name the folder of a run, or its results.json"
         )
 
-    @every_row("version", [2, 99, "1", [1], "x\n" * 999])
+    @pytest.mark.parametrize("version", [2, 99, "1", [1], "x\n" * 999])
     def test_another_version(self, tmp_path, version):
         path = tmp_path / "results.json"
         path.write_text(json.dumps({"schema_version": version, "rocmprobe": "9.9"}))
         assert "schema_version is" in refused(path)
 
-    @every_row("version", [True, 1.0])
+    @pytest.mark.parametrize("version", [True, 1.0])
     def test_a_version_that_only_looks_right(self, tmp_path, version):
         assert refused(written(tmp_path, lambda data: data.update(schema_version=version)))
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("change", "place"),
         [
             (lambda data: data.pop("machine"), "machine"),
@@ -228,7 +227,7 @@ class TestFilesThatAreNoResults:
         path = written(tmp_path, change, dataclasses.replace(EMPTY, outcomes=(OUTCOME,)))
         assert place in refused(path)
 
-    @every_row("layers", ["text", 5, {}, [1]])
+    @pytest.mark.parametrize("layers", ["text", 5, {}, [1]])
     def test_a_recommendation_that_is_none(self, tmp_path, layers):
         results = dataclasses.replace(EMPTY, recommendation=Recommendation("native", "fine"))
         path = written(
@@ -281,7 +280,7 @@ class TestWriting:
 PLAIN = json.loads(json.dumps(to_json(OUTCOME)))
 
 
-@every_row(
+@pytest.mark.parametrize(
     "changed",
     [
         {}, {"timings": {"fwd": 1, "list": [1, {"a": None}]}}, {"attempts": []}, {"evidence": ["a", "b"]},
@@ -295,7 +294,7 @@ def test_what_has_the_right_types_is_taken(changed):
         assert json.loads(json.dumps(found[name])) == changed[name]
 
 
-@every_row(
+@pytest.mark.parametrize(
     "changed",
     [
         {"state": 1}, {"attempts": [1]}, {"timings": []}, {"id": None}, {"evidence": "a"},

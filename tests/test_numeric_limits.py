@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.checks.tools.compare import bad_elements, errors
 from rocmprobe.checks.tools.computation import differing, unequal, whole_numbers
@@ -100,9 +99,9 @@ def swapped_rows(left, right, result):
 FAULTS = (lost_term, zero_row, doubled_tile, one_nan, one_infinity, all_zero, swapped_rows)
 
 
-@every_row("terms", TERMS)
-@every_row("dtype", DTYPES)
-@every_row("fault", FAULTS)
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, dtype, terms):
     if (fault, dtype, terms) == (lost_term, "bfloat16", 4608):
         return  # below the rounding of bfloat16: the exact tier's task, tested below
@@ -115,7 +114,7 @@ def test_a_planted_fault_is_caught(fault, dtype, terms):
     assert set(numbers) == {"rms_range", "rms_range_limit", "max_ratio", "max_ratio_limit", "non_finite"}
 
 
-@every_row("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_result_that_does_not_vary_is_wrong(dtype):
     left, right = operands(27, dtype)
     constant = torch.full((ROWS, COLUMNS), float((left @ right).mean()), dtype=getattr(torch, dtype))
@@ -123,9 +122,9 @@ def test_a_result_that_does_not_vary_is_wrong(dtype):
     assert (right_result, why[:12]) == (False, "all elements")
 
 
-@every_row("terms", TERMS)
-@every_row("dtype", DTYPES)
-@every_row("seed", range(4))
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("seed", range(4))
 def test_a_right_result_with_float32_accumulation_passes(dtype, terms, seed):
     left, right = operands(terms, dtype, seed)
     result = (left.float() @ right.float()).to(getattr(torch, dtype))
@@ -159,8 +158,8 @@ def winograd_in_float16(image, filters, points):
     return (inverse @ products @ inverse.T).half()
 
 
-@every_row("channels", [3, 64, 512])
-@every_row("points", [(0, 1, -1), (0, 1, -1, 2, -2), (0, 1, -1, 2, -2, 0.5, -0.5)])
+@pytest.mark.parametrize("channels", [3, 64, 512])
+@pytest.mark.parametrize("points", [(0, 1, -1), (0, 1, -1, 2, -2), (0, 1, -1, 2, -2, 0.5, -0.5)])
 def test_winograd_in_float16_passes_if_transforms_are_allowed(points, channels):
     generator = torch.Generator().manual_seed(0)
     side = len(points) + 1
@@ -176,8 +175,8 @@ def test_winograd_in_float16_passes_if_transforms_are_allowed(points, channels):
 
 
 class TestExactTier:
-    @every_row("terms", TERMS)
-    @every_row("dtype", DTYPES)
+    @pytest.mark.parametrize("terms", TERMS)
+    @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_right_result_is_equal_in_any_order_of_summation(self, dtype, terms):
         left, right = integers(terms, dtype)
         order = torch.randperm(terms, generator=torch.Generator().manual_seed(1))
@@ -198,8 +197,8 @@ class TestExactTier:
         assert (left @ right).abs().max() < EXACT_SUMS[dtype]
 
 
-@every_row("terms", [27, 144, 576])
-@every_row("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("terms", [27, 144, 576])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_summing_in_half_precision_shows_under_the_cancelling_fill_and_by_the_bound(dtype, terms):
     left, right = cancelling_integers(terms, dtype)
     assert unequal(in_the_dtype_itself(left, right, dtype), left @ right) > 0
@@ -247,7 +246,9 @@ def test_ulp_is_the_distance_to_the_next_number(dtype, value):
     assert number.to(torch.float64) + ulp(float(number), dtype) != number.to(torch.float64)
 
 
-@every_row(("share", "verdict"), [(0.5, "passes"), (5, "passes as implicit GEMM"), (50, "fails")])
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.5, "passes"), (5, "passes as implicit GEMM"), (50, "fails")]
+)
 def test_miopens_own_rule_is_told_beside_ours(share, verdict):
     error = share * 8.2e-3
     measured = Errors(1, error, error, 1.0, 1.0, 0)
@@ -289,7 +290,7 @@ class TestWhatIsToldOfBadElements:
 class TestJudgeFloat:
     nothing = Errors(0, 0.0, 0.0, 0.0, 0.0, 0)
 
-    @every_row("dtype", EXACT_SUMS)
+    @pytest.mark.parametrize("dtype", EXACT_SUMS)
     def test_an_empty_result_is_right(self, dtype):
         assert judge_float(self.nothing, dtype, 1)[0]
         assert errors(torch.empty(0, 3), torch.empty(0, 3, dtype=torch.float64)) == self.nothing

@@ -7,7 +7,6 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.engine.plan import Request, cases, in_order
@@ -69,7 +68,7 @@ def test_ids_differ_over_all_suites():
     assert len(set(ids)) == len(ids)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("first", "settings"),
     [("copy", (*ALL, *FORCED)), ("changing-sizes", SETTINGS), ("memory", SETTINGS)],
 )
@@ -137,7 +136,7 @@ class TestASettingOfFewChecks:
         asked = {case.check for case in everything() if case.setting == "no-hipblaslt"}
         assert asked == {"matmul", "int-matmul"}
 
-    @every_row("settings", ["all", "vendor-off, no-hipblaslt"])
+    @pytest.mark.parametrize("settings", ["all", "vendor-off, no-hipblaslt"])
     def test_is_asked_in_any_case_where_the_user_names_it(self, settings):
         assert one(self.MATMUL, "no-hipblaslt", RunOptions(settings=settings)).if_failed == ()
 
@@ -182,7 +181,7 @@ class TestNeeds:
         assert "cuda:0/default/batch-norm/float16" in needs
         assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
 
-    @every_row("dtype", DTYPES)
+    @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
         for check in ("gemm", "batch-norm", "rnn"):
             needs = one(Request(check, dtypes=(dtype,)), "default").needs
@@ -200,13 +199,13 @@ class TestNeeds:
             assert (plain in case.needs) == (case.dtype != "float64")
             assert (f"cuda:0/default/gemm/{case.dtype}" in case.needs) == (case.setting != "default")
 
-    @every_row("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
+    @pytest.mark.parametrize("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
     def test_only_what_leaves_the_library_stands_on_gemm(self, setting):
         row = next(each for each in SETTINGS if each.name == setting)
         gemm = "cuda:0/default/gemm/float32" in one(NATIVE, setting).needs
         assert gemm == (row.bypass or not row.vendor_library)
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("setting", "batch_norm"),
         [
             ("default", "default"),
@@ -258,7 +257,7 @@ class TestSweep:
         for request in EVERYTHING:
             assert planned(request, settings=(*SETTINGS, *FORCED)) == planned(request)
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("problem", "small"),
         [
             ("conv2d-fp32-n8-c3-i640x480-k64-f7x7-s2-p3", "conv2d-fp32-n2-c3-i28x28-k64-f7x7-s2-p3"),
@@ -364,7 +363,7 @@ class TestStartUp:
         # Few problems.
         assert len(problems("quick", "start-up")) <= 2
 
-    @every_row("timing", (THROUGHPUT, START_UP))
+    @pytest.mark.parametrize("timing", [THROUGHPUT, START_UP])
     def test_for_inference_times_forward_alone(self, timing):
         assert {case.direction for case in planned(timing)} == {None}
         found = planned(timing, RunOptions(purpose="inference"))
@@ -406,7 +405,7 @@ class TestLevels:
 
     REQUEST = Request("train-unet", settings=("default",), level="standard")
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("options", "asked"),
         [
             (RunOptions(), False),

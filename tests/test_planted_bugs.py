@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 from planted_bugs import BUGS
-from rows import every_row
 
 from rocmprobe.simulate.machines import load_machine
 
@@ -47,12 +46,12 @@ SMALL = [
 ]
 
 
-@every_row("each", SMALL)
+@pytest.mark.parametrize("each", SMALL)
 def test_the_check_finds_it(each: Combination) -> None:
     assert verdict(each, FaultyKernel(each.bug.name)) == "wrong"
 
 
-@every_row("each", [each for each in SMALL if each.bug.name == "lost-term"])
-@every_row("exact", [True, False])
+@pytest.mark.parametrize("each", [each for each in SMALL if each.bug.name == "lost-term"])
+@pytest.mark.parametrize("exact", [True, False])
 def test_the_check_finds_nothing_in_right_kernels(each: Combination, exact: bool) -> None:
     assert verdict(each, CorrectKernel(), exact) == "pass"

@@ -11,9 +11,9 @@ import sys
 import tokenize
 from pathlib import Path
 
+import pytest
 from rich.table import Table
 from rich.text import Text
-from rows import every_row
 
 import rocmprobe
 from rocmprobe.text.console import Console
@@ -64,7 +64,7 @@ HOSTILE = (
 )
 
 
-@every_row("what", ["text", "string", "table", "title"])
+@pytest.mark.parametrize("what", ["text", "string", "table", "title"])
 def test_a_console_sends_no_sequence_but_its_own(what: str) -> None:
     table = Table(title=Text(HOSTILE) if what == "title" else None)
     table.add_column(Text(HOSTILE))

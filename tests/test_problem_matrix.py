@@ -7,7 +7,6 @@ from math import prod
 
 import pytest
 from hypothesis import given, settings
-from rows import every_row
 from test_problems import any_problem
 from tiers import examples
 
@@ -145,7 +144,7 @@ class TestNetworks:
 
 
 class TestLevels:
-    @every_row("level", LEVELS)
+    @pytest.mark.parametrize("level", LEVELS)
     def test_texts_are_unique_and_can_be_pasted_back(self, level: str) -> None:
         texts = [problem.text for problem in problem_matrix(level)]
         assert len(set(texts)) == len(texts)
@@ -163,7 +162,7 @@ class TestLevels:
             assert problem.flops < 15e9
             assert max(map(problem.terms, DIRECTIONS)) < 1 << 19
 
-    @every_row(("level", "most", "flops"), [("quick", 26, 20e6), ("standard", 146, 0.3e9)])
+    @pytest.mark.parametrize(("level", "most", "flops"), [("quick", 26, 20e6), ("standard", 146, 0.3e9)])
     def test_they_stay_cheap(self, level: str, most: int, flops: float) -> None:
         found = problem_matrix(level)
         assert len(found) <= most

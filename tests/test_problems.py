@@ -7,7 +7,6 @@ from math import prod
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from tiers import examples
 
 from rocmprobe.model.problems import (
@@ -86,7 +85,7 @@ class TestText:
 
 
 class TestErrors:
-    @every_row(
+    @pytest.mark.parametrize(
         ("text", "named"),
         [
             ("", "''"),
@@ -198,14 +197,14 @@ def test_flops_and_terms_count_the_products(problem):
 
 
 class TestShipped:
-    @every_row("purpose", PURPOSES)
+    @pytest.mark.parametrize("purpose", PURPOSES)
     def test_levels_nest(self, purpose):
         found = [problems(level, purpose) for level in LEVELS]
         assert found[0]
         for lower, higher in zip(found, found[1:]):
             assert set(lower) <= set(higher)
 
-    @every_row("problem", ALL)
+    @pytest.mark.parametrize("problem", ALL)
     def test_small_enough(self, problem):
         """A slow GPU manages 100 GFLOP/s even with naive kernels; and 2 GB hold the operands and their
         columns many times over."""
@@ -228,7 +227,7 @@ class TestShipped:
         assert {problem.dtype for problem in problems("quick", "native")} == {"float32", "float16"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias", "3x3, 16 to 32 channels, 28x28, batch 2, fp32, bias"),

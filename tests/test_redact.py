@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.text import redact
 from rocmprobe.text.tables import rows
@@ -91,7 +90,7 @@ def generic(line):
     return re.sub(r"<([a-z]+)-[0-9a-f]{5}>", r"<\1-n>", text(line))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("/home/melinda/.config/miopen/gfx1010_20.udb", "<home>/.config/miopen/gfx1010_20.udb"),
@@ -112,7 +111,7 @@ def test_own_names_are_replaced(line, expected):
     assert text(line) == expected
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("-I/home/alice/include, /home/alice", "-I<home-n>/include, <home-n>"),
@@ -146,12 +145,12 @@ def test_forms_of_identifiers_are_replaced(line, expected):
     assert generic(line) == expected
 
 
-@every_row("line", HARMLESS)
+@pytest.mark.parametrize("line", HARMLESS)
 def test_everything_else_stays(line):
     assert text(line) == line
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("one", "other", "same"),
     [
         (f"GPU-{GPU}", f"unique_id {int(GPU, 16)}", True),
@@ -297,7 +296,7 @@ def test_json_without_names_is_left_alone(data):
 
 
 @pytest.mark.thorough
-@every_row(
+@pytest.mark.parametrize(
     "piece",
     [
         "a", "0", " ", "-", "1.", "a.", "ab:", "::", "/a", " /a", "/home/", "a@", "a.a@a.", "TOKEN", "A_",
@@ -317,7 +316,7 @@ def forms():
     return [form for key in ("secret", "identifier") for form in rows("identifiers", key, redact._Form)]
 
 
-@every_row("form", forms())
+@pytest.mark.parametrize("form", forms())
 def test_every_form_finds_its_line_and_nothing_else(form):
     placeholder = "<[a-z]+(?:-[0-9a-f]{5})?>"
     expected = placeholder.join(map(re.escape, re.split("⟦.*?⟧", form.yes, flags=re.DOTALL)))
@@ -330,7 +329,7 @@ def unmarked(line):
     return line.replace("⟦", "").replace("⟧", "")
 
 
-@every_row("line", LINES)
+@pytest.mark.parametrize("line", LINES)
 def test_no_identifier_of_the_list_survives(line):
     found = text(unmarked(line))
     assert [each for each in re.findall("⟦(.*?)⟧", line) if each in found] == []

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rows import every_row
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.engine.ladder import RUNGS
@@ -55,7 +54,7 @@ def test_no_two_settings_share_a_title():
 
 
 class TestEveryRow:
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_has_a_reason_and_a_source(self, row):
         setting, backends, group = row
         assert setting.reason
@@ -66,7 +65,7 @@ class TestEveryRow:
         assert backends
         assert group in ("default", "all", "cure")
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_its_fields_hold_what_they_may(self, row):
         # Variables are text.
         for name, value in row[0].env.items():
@@ -88,11 +87,11 @@ class TestEveryRow:
         for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
             assert row[0].env.get(name, "1").isdigit()
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_flags_are_those_that_a_worker_knows(self, row):
         assert set(row[0].torch) <= set(FLAGS)
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_means_nothing_or_has_its_flags(self, row):
         setting, backends, _ = row
         for torch in ("1.13.1+rocm5.2", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.13.0+cpu"):
@@ -100,13 +99,13 @@ class TestEveryRow:
             if here.search and not reason_without_effect(here, Versions("MIOpen", torch=torch)):
                 assert here.torch == search_flags(here.search, torch) != {}, torch
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_a_version_within_its_ranges_accepts_every_value(self, row):
         for versions in KNOWN:
             why = reason_without_effect(row[0], versions)
             assert why is None or re.search("does not know this|not read before ROCm", why), versions
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_is_found_by_its_name(self, row):
         setting, backends, _ = row
         for backend in backends:
@@ -126,8 +125,8 @@ def test_names_are_unique_and_the_default_set_small():
     assert len([setting for setting in settings_for("miopen") if not setting.by_name]) <= 15
 
 
-@every_row("backend", BACKENDS)
-@every_row("wanted", ["default", "all"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("wanted", ["default", "all"])
 def test_sets_hold_what_every_answer_needs(backend, wanted):
     names = [setting.name for setting in settings_for(backend, wanted)]
     assert names[0] == "default"
@@ -135,7 +134,7 @@ def test_sets_hold_what_every_answer_needs(backend, wanted):
 
 
 class TestCures:
-    @every_row("row", [row for row in ROWS if row[0].cures])
+    @pytest.mark.parametrize("row", [row for row in ROWS if row[0].cures])
     def test_a_cure_has_a_cost_and_a_known_rung(self, row):
         setting = row[0]
         assert setting.cost
@@ -144,7 +143,7 @@ class TestCures:
         # A setting that is derived during the run cannot be tried while the ladder is climbed.
         assert not setting.derived
 
-    @every_row("row", [row for row in ROWS if row[2] == "cure"])
+    @pytest.mark.parametrize("row", [row for row in ROWS if row[2] == "cure"])
     def test_a_row_used_only_as_a_cure_is_in_no_comparison(self, row):
         setting, backends, _ = row
         assert setting.cures
@@ -153,7 +152,7 @@ class TestCures:
             assert setting.name not in compared
             assert setting.name in {each.name for each in with_cures(backend, "default")}
 
-    @every_row("row", [row for row in ROWS if row[0].excludes])
+    @pytest.mark.parametrize("row", [row for row in ROWS if row[0].excludes])
     def test_an_excluded_setting_exists_and_excludes_the_other(self, row):
         excludes = {setting.name: setting.excludes for setting, _, _ in ROWS}
         for name in row[0].excludes:
@@ -161,7 +160,7 @@ class TestCures:
             with pytest.raises(BadInput, match="exclude each other"):
                 settings_for("miopen", f"{row[0].name}+{name}")
 
-    @every_row(
+    @pytest.mark.parametrize(
         "names",
         [
             "find-fast+find-normal", "tuned+immediate", "override-gfx900+override-gfx1030",
@@ -173,7 +172,7 @@ class TestCures:
             with pytest.raises(BadInput, match="exclude each other"):
                 settings_for("miopen", name, "2.6.0")
 
-    @every_row("name", ["float64", "no-faulty-solvers"])
+    @pytest.mark.parametrize("name", ["float64", "no-faulty-solvers"])
     def test_a_setting_whose_effect_would_be_lost_is_not_combined(self, name):
         with pytest.raises(BadInput, match=f"the setting {name} cannot be combined"):
             settings_for("miopen", f"no-gemm+{name}")
@@ -184,12 +183,12 @@ class TestCures:
         combined = compose([rows["no-gemm"], derived])
         assert combined.env == {"MIOPEN_DEBUG_CONV_GEMM": "0", "MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
 
-    @every_row("row", [row for row in ROWS if row[0].unset])
+    @pytest.mark.parametrize("row", [row for row in ROWS if row[0].unset])
     def test_a_variable_that_is_unset_is_in_the_catalogue(self, row):
         for name in row[0].unset:
             assert find(name).of not in ("nobody", "process"), name
 
-    @every_row("backend", BACKENDS)
+    @pytest.mark.parametrize("backend", BACKENDS)
     def test_larger_changes_come_later(self, backend):
         """Order cures: those in the vendor library, slow ones, the library off, the bypass, the CPU."""
 
@@ -212,12 +211,14 @@ class TestCures:
         assert {rung.name for rung in RUNGS} <= cures
 
 
-@every_row("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_default_set_is_part_of_all(backend):
     assert set(map(repr, settings_for(backend))) < set(map(repr, settings_for(backend, "all")))
 
 
-@every_row("wanted", ["bypass", " bypass , vendor-off", "bypass,", "bypass,bypass", "default,bypass"])
+@pytest.mark.parametrize(
+    "wanted", ["bypass", " bypass , vendor-off", "bypass,", "bypass,bypass", "default,bypass"]
+)
 def test_default_is_always_among_them(wanted):
     names = [setting.name for setting in settings_for("miopen", wanted)]
     assert names[0] == "default"
@@ -225,7 +226,7 @@ def test_default_is_always_among_them(wanted):
     assert len(set(names)) == len(names)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("backend", "wanted"), [("miopen", "bogus"), ("onednn", "bypass,no-winograd"), ("cudnn", "default,cpu2")]
 )
 def test_an_unknown_name_is_bad_input(backend, wanted):
@@ -242,7 +243,7 @@ def of(name, versions):
 class TestSearch:
     """How PyTorch asks MIOpen for a solver, by its own version."""
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("torch", "flags"),
         [
             ("1.13.1+rocm5.2", {"cudnn.benchmark": True}),
@@ -258,7 +259,7 @@ class TestSearch:
             setting = next(each for each in settings_for("miopen", "all", torch) if each.name == name)
             assert (setting.search, setting.torch) == ("find", flags)
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("torch", "flags"),
         [
             ("1.13.1", {"cudnn.benchmark": False}),
@@ -303,7 +304,7 @@ def test_the_list_shows_what_the_document_shows():
 
 
 class TestMeaningless:
-    @every_row(
+    @pytest.mark.parametrize(
         ("versions", "names"),
         [
             (OLD, {"trust-verify", "exhaustive-find", "tuned", "no-hipblaslt", "triton-no-buffer-ops"}),
@@ -345,7 +346,7 @@ class TestMeaningless:
         assert reason_without_effect(dataclasses.replace(setting, env=with_another), OLD) is None
 
 
-@every_row("backend", ["miopen", "onednn"])
+@pytest.mark.parametrize("backend", ["miopen", "onednn"])
 def test_the_control_is_in_a_dtype_that_never_enters_the_library(backend):
     control = next(each for each in settings_for(backend, "all") if each.name == "float64")
     assert (control.dtype, control.env, control.torch) == ("float64", {}, {})

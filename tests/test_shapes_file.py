@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import every_row
 
 from rocmprobe.engine.conversation import kernel_threads
 from rocmprobe.model.problems import parse_problem
@@ -29,7 +28,7 @@ def record(text: str = TEXTS[0], **changes: object) -> dict[str, Any]:
     return {**parse_problem(text).as_json(), "device": "cpu", "counts": counts, **changes}
 
 
-@every_row("text", TEXTS)
+@pytest.mark.parametrize("text", TEXTS)
 def test_a_record_is_the_problem_again(text: str) -> None:
     assert problem_of(from_json(Entry, record(text))) == parse_problem(text)
 
@@ -77,7 +76,7 @@ NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@every_row("what", NO_SHAPES)
+@pytest.mark.parametrize("what", NO_SHAPES)
 def test_what_are_no_shapes_is_one_line(tmp_path: Path, what: str) -> None:
     content, words = NO_SHAPES[what]
     path = tmp_path / "shapes.json"
@@ -102,7 +101,7 @@ WRONG = {
 }
 
 
-@every_row("what", WRONG)
+@pytest.mark.parametrize("what", WRONG)
 def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> None:
     path = tmp_path / "shapes.json"
     write(path, {"problems": [record(), record(**WRONG[what])]})
@@ -111,7 +110,7 @@ def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> 
     assert re.search(r"problems\[1\](: |\.\w+(\[\d\])?`; )", str(refused.value))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "not JSON"),

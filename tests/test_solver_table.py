@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from tiers import examples
 
 from rocmprobe import cli
@@ -44,7 +43,7 @@ def names(problem, direction="fwd", isa="gfx1010", version="", environ=None):
 
 
 class TestEveryRow:
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_its_fields_hold_what_they_may(self, row):
         # Says where it is known from.
         assert row.source
@@ -61,7 +60,7 @@ class TestEveryRow:
         for pattern in row.not_on.values():
             re.compile(pattern)
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_its_switches_are_variables_that_mean_something(self, row):
         known = {variable.name: variable for variable in variables()}
         assert row.off
@@ -70,7 +69,7 @@ class TestEveryRow:
             assert known[name].of == "miopen"
             assert known[name].values == "miopen-bool"
 
-    @every_row("row", ROWS)
+    @pytest.mark.parametrize("row", ROWS)
     def test_is_forced_by_a_setting_of_its_own(self, row):
         setting = forced_setting(row)
         assert setting.name == f"only-{row.name}"
@@ -125,7 +124,7 @@ class TestWhatMayRun:
         assert "GemmFwdRest" in names(transposed, "bwd-data")
         assert "GemmWrwUniversal" in names(transposed, "bwd-weights")
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("problem", "solver", "runs"),
         [
             (ONE, "GemmFwd1x1_0_1", True),
@@ -150,7 +149,7 @@ class TestWhatMayRun:
         parse_problem(problem)
         assert by_name()[solver].may_run(problem, "fwd", "gfx1010") == runs
 
-    @every_row("isa", ["gfx1010", "gfx1030", "gfx1100", None])
+    @pytest.mark.parametrize("isa", ["gfx1010", "gfx1030", "gfx1100", None])
     def test_gemm_and_naive_are_there_for_every_problem(self, isa):
         for problem in problems(LEVELS[-1], "native"):
             for direction in DIRECTIONS:
@@ -187,7 +186,7 @@ class TestInPlay:
         assert set(names(FP32)) - set(off) == WINOGRAD
         assert names(FP32, environ={"MIOPEN_DEBUG_CONV_WINOGRAD": "1"}) == names(FP32)
 
-    @every_row("value", ["fft", "34", "fft;ConvAsm3x3U"])
+    @pytest.mark.parametrize("value", ["fft", "34", "fft;ConvAsm3x3U"])
     def test_one_that_is_forced_is_alone(self, value):
         assert names(FP32, environ={FORCE: value}) == ["fft"]
 
@@ -277,7 +276,7 @@ class TestCure:
         assert (found.env, found.state) == (None, state)
         assert words in found.reason
 
-    @every_row("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
+    @pytest.mark.parametrize("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
     def test_one_that_fails_is_switched_off(self, state):
         found = derive_setting([outcome("fft", state), outcome("GemmFwdRest", "pass")])
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
@@ -295,7 +294,7 @@ class TestCure:
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     "env",
     [{"LD_PRELOAD": "x.so"}, {"MIOPEN_DEBUG_CONV_FFT": "1"}, {"MIOPEN_DEBUG_CONV_FFT": "0", "PATH": "0"}],
 )

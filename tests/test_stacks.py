@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rows import every_row
+import pytest
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.options import STATUSES, options
@@ -29,7 +29,7 @@ from rocmprobe.text.tables import table
 ROWS = (*stacks(), *publisher_tests(), *reports(), *code_loans(), *limits(), *broken())
 
 
-@every_row("row", ROWS)
+@pytest.mark.parametrize("row", ROWS)
 def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
     assert "https://" in row.source
     assert re.fullmatch(r"20\d\d(-\d\d){0,2}", row.date)
@@ -52,7 +52,7 @@ def test_names_versions_and_overrides_are_consistent() -> None:
         assert not set(row.gfx) & {row.posing}
 
 
-@every_row("stack", stacks())
+@pytest.mark.parametrize("stack", stacks())
 def test_every_stack_can_be_had(stack) -> None:
     assert stack.kind in KINDS
     assert stack.systems
@@ -68,7 +68,7 @@ def test_every_stack_can_be_had(stack) -> None:
         )
 
 
-@every_row("report", reports())
+@pytest.mark.parametrize("report", reports())
 def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
     assert report.status in STATUSES
     for gfx in report.gfx:
@@ -77,7 +77,7 @@ def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
         assert found.runs_as == (report.posing or gfx)
 
 
-@every_row("row", broken())
+@pytest.mark.parametrize("row", broken())
 def test_every_break_can_be_met(row) -> None:
     """By a machine that is in the middle of it: a row that no machine meets says nothing."""
     rocm = row.rocm_since or row.rocm_until or None
@@ -92,7 +92,7 @@ def test_every_break_can_be_met(row) -> None:
     assert not known_to_break(Installed(None))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("machine", "found"),
     [
         (Installed("gfx1010", "gfx1030", "5.2", "1.13.1+rocm5.2"), []),
@@ -126,7 +126,7 @@ def names(gfx: str, system: str = "linux", status: str = "") -> list[str]:
     return [each.stack.name for each in options(gfx, system, "ubuntu") if status in ("", each.status)]
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("gfx", "system", "first"),
     [
         ("gfx1010:xnack-", "linux", "amd-stable-10.1"),
@@ -178,7 +178,7 @@ def test_the_status_of_a_stack_decides_its_place() -> None:
     assert {"arch", "fedora", "debian"} <= {each.stack.name for each in options("gfx1010")}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("name", "kernel", "system", "distribution"),
     [
         ("Ubuntu 22.04.5 LTS", "6.8.0-40-generic", "linux", "ubuntu"),
@@ -193,7 +193,7 @@ def test_the_system(name: object, kernel: object, system: str, distribution: obj
     assert (system_of(name, kernel), distribution_of(name)) == (system, distribution)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("torch", "rocm"),
     [("2.0.1+rocm5.4.2", "5.4.2"), ("1.13.1+rocm5.2", "5.2"), ("2.11.0a0+rocm7.11.0a20260106", "7.11.0"),
      ("2.4.0", None), ("2.4.0+cu121", None), (None, None),

@@ -7,7 +7,6 @@ from typing import Optional
 
 import pytest
 import sample
-from rows import every_row
 
 from rocmprobe.judge.assessment import failed
 from rocmprobe.judge.failures import worst
@@ -24,7 +23,7 @@ def outcome(state: str, cause: Optional[str] = None) -> Outcome:
     return dataclasses.replace(found, direction=direction, failure=cause)
 
 
-@every_row("state", STATES.values())
+@pytest.mark.parametrize("state", STATES.values())
 def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
     assert not (state.works and (state.fails or state.blocks))
     assert state.blocks or not state.fails
@@ -32,7 +31,7 @@ def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
     assert (state.pytest in words) == state.learned
 
 
-@every_row("cause", ["run-died", "machine-died"])
+@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
 def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
     aborted, fails = outcome("aborted", cause), cause == "machine-died"
     assert bool(failed([aborted])) == aborted.fails == aborted.learned == aborted.blocks == fails

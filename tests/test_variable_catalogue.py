@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.knowledge import settings, variables
 from rocmprobe.model.results import Fact, Machine
@@ -51,7 +51,7 @@ class TestCatalogue:
             for name, value in setting.env.items():
                 assert verdict(name, value) in (variables.EFFECTIVE, variables.DEFAULT), (name, value)
 
-    @every_row("row", [row for row in ROWS if row.of == "nobody"])
+    @pytest.mark.parametrize("row", [row for row in ROWS if row.of == "nobody"])
     def test_what_folklore_points_to_exists(self, row):
         assert verdict(row.name, "1") == variables.FOLKLORE
         advised = re.findall(r"Use ([A-Z0-9_]+)", row.effect)
@@ -59,7 +59,7 @@ class TestCatalogue:
 
 
 class TestLabels:
-    @every_row(
+    @pytest.mark.parametrize(
         ("name", "value", "rocm", "expected"),
         [
             ("MIOPEN_FIND_MODE", "2", (5, 2), variables.EFFECTIVE),
@@ -181,7 +181,7 @@ class TestProperties:
     def test_nor_does_a_value_that_looks_like_a_number_break_it(self, name, value, rocm):
         assert variables.label(name, value, rocm, rocm).words
 
-    @every_row("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
+    @pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
     def test_nor_a_huge_one(self, value):
         for name in REAL:
             assert variables.label(name, value, None, None).words

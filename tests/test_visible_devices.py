@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.knowledge.visible_devices import mask_for, numbered, visible, with_numbers
 from rocmprobe.model.results import Fact, Gpu, Machine
@@ -16,7 +16,7 @@ TWO = (A, None)
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("uuids", "variables", "expected"),
     [
         (TWO, {}, (0, 1)),

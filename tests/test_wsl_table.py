@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.knowledge import gpus, wsl
 from rocmprobe.knowledge.stacks import stacks
@@ -34,7 +34,7 @@ def test_stacks_for_wsl_are_new_enough_for_it():
     assert min(releases) >= first
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("text", "found"),
     [
         ("0x73FF,10,3,2", {"0x73ff": "gfx1032"}),
@@ -58,7 +58,7 @@ def test_any_text_is_read(text):
     assert all(pci.startswith("0x") and gfx.startswith("gfx") for pci, gfx in wsl.entries(text).items())
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("rocm", "old", "variable"),
     [("5.2.21151", True, True), ("7.2.1", False, True), ("7.13.0", False, False), (None, False, True)],
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from tiers import examples
 
 from rocmprobe.backends import Miopen
@@ -108,12 +107,12 @@ def recorded(name: str):
 
 @needs_runs
 class TestRecordedRuns:
-    @every_row("name", CHOSEN)
+    @pytest.mark.parametrize("name", CHOSEN)
     def test_the_choice(self, name):
         told = recorded(name)
         assert (told.choice, told.statuses) == (ChosenSolver(*CHOSEN[name]), ())
 
-    @every_row("name", FAILED)
+    @pytest.mark.parametrize("name", FAILED)
     def test_the_failure(self, name):
         call, status, text, source = FAILED[name]
         told = recorded(name)
@@ -227,7 +226,7 @@ LISTED = line("miopenConvolutionBwdWeightsAlgoGEMM\t8.5\t6912", "FindConvolution
 
 
 class TestChoice:
-    @every_row(
+    @pytest.mark.parametrize(
         ("log", "expected"),
         [
             (line("BWrW Chosen Algorithm: ConvWinograd3x3MultipassWrW<3-2> , 64, 1.5"),
@@ -294,7 +293,7 @@ class TestChoice:
         log = line("MIOPEN_FIND_MODE = HYBRID(3)") + line("Find-db regenerating.") + chosen
         assert (parse(log).choice.find_db, parse(log + chosen).choice.find_db) == ("miss", "hit")
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("solver", "expected"),
         [
             ("ConvDirectNaiveConvWrw", "naive"), ("ConvOclBwdWrW2<4>", "Direct"), ("ConvAsm3x3U", "Direct"),
@@ -441,7 +440,7 @@ def test_nothing_makes_it_raise(parts):
 
 
 @pytest.mark.parametrize("head", ["", pytest.param(SAID[0], marks=pytest.mark.thorough)])
-@every_row("beginning", BEGINNINGS)
+@pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_a_megabyte_of_one_beginning_is_read(head, beginning):
     """What scanned it again from each beginning would take hours."""
     told = parse(head.strip("\n") + beginning * (1_000_000 // len(beginning)))

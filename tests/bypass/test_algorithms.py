@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from planning import plan
-from rows import every_row
 
 from rocmprobe import bypass
 from rocmprobe.bypass.algorithms import ALGORITHMS
@@ -58,7 +57,7 @@ def test_every_algorithm_has_a_test():
 
 
 @pytest.mark.parametrize("name", ON_A_CPU)
-@every_row("problem, dtype", product(PROBLEMS, (torch.float32, torch.float64)))
+@pytest.mark.parametrize(("problem", "dtype"), list(product(PROBLEMS, (torch.float32, torch.float64))))
 def test_integers_come_out_as_in_pytorch(name, problem, dtype):
     expected = compute(problem, torch.float64)
     for workspace_mb in (256, 0.02):
@@ -68,7 +67,10 @@ def test_integers_come_out_as_in_pytorch(name, problem, dtype):
             assert torch.equal(mine.double(), theirs)
 
 
-@every_row("stride, padding, groups, transposed", product((1, 2, 3), (0, 1, 4), (1, 2, 6), (False, True)))
+@pytest.mark.parametrize(
+    ("stride", "padding", "groups", "transposed"),
+    list(product((1, 2, 3), (0, 1, 4), (1, 2, 6), (False, True))),
+)
 def test_im2col_with_every_stride_and_padding(stride, padding, groups, transposed):
     input, weight, bias = integers((3, 6, 7, 8)), integers((6, 6 // groups, 3, 2)), integers((6,))
     leaves = [input.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
@@ -86,8 +88,8 @@ def test_im2col_with_every_stride_and_padding(stride, padding, groups, transpose
             assert torch.equal(mine, theirs)
 
 
-@every_row(
-    "name, transposed, dtype, odd",
+@pytest.mark.parametrize(
+    ("name", "transposed", "dtype", "odd"),
     [
         (name, transposed, dtype, odd)
         for name in ON_A_CPU

@@ -41,10 +41,6 @@ class Build:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def for_row(self, number: int) -> Build:
-        """Return another empty machine, for one row of a table."""
-        return Build(self.root / f"row{number}")
-
     def file(self, name: str, content: Union[str, bytes]) -> Path:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
-from rows import every_row
 
 from rocmprobe.detect.gpus import amd, amdgpu
 from rocmprobe.detect.gpus.amd import effective_isa
@@ -50,7 +49,7 @@ def gpu_of(rule, values, sources={}, /, node={}, device={}, **environ):  # noqa:
     return pytest.param(node, device, environ, values, sources, id=rule)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("node", "device", "environ", "values", "sources"),
     [
         gpu_of("an override changes the effective ISA alone",
@@ -104,7 +103,7 @@ def link(build, node, number, **properties):
     build.file(f"{NODES}/{node}/io_links/{number}/properties", text)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("kind", "flags", "carried"),
     [
         (2, 1, True),
@@ -165,7 +164,9 @@ def test_domain_comes_before_bus(build):
     assert [gpu.native_isa.value for gpu in build.detect().gpus] == ["gfx1012", "gfx1010"]
 
 
-@every_row(("parts", "dies", "mode"), [(8, 1, "CPX"), (4, 2, "QPX"), (2, 4, "DPX"), (2, 0, None)])
+@pytest.mark.parametrize(
+    ("parts", "dies", "mode"), [(8, 1, "CPX"), (4, 2, "QPX"), (2, 4, "DPX"), (2, 0, None)]
+)
 def test_partitions_are_devices_of_one_card(build, parts, dies, mode):
     part = {
         **RX_5600_XT, "simd_count": 152, "simd_per_cu": 4, "gfx_target_version": 90402, "device_id": 0x74A1,
@@ -250,7 +251,9 @@ def test_unreadable_files_are_told(build, monkeypatch):
     assert machine.facts["kernel.release"].source == "/proc/sys/kernel/osrelease: permission denied"
 
 
-@every_row(("hip", "isa"), [("6.2.41134", "gfx1010"), ("6.3.42131", "gfx1030"), (None, "gfx1030")])
+@pytest.mark.parametrize(
+    ("hip", "isa"), [("6.2.41134", "gfx1010"), ("6.3.42131", "gfx1030"), (None, "gfx1030")]
+)
 def test_old_runtimes_do_not_read_the_form_with_a_node_number(hip, isa):
     native = Fact("gfx1010", "KFD")
     assert effective_isa(native, 1, {"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0"}, hip).value == isa

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from rows import every_row
 
 from rocmprobe.detect.gpus import amd, amdgpu
 from rocmprobe.detect.tree import Tree
@@ -35,7 +34,7 @@ def hwmon(**files):
     return {f"hwmon/hwmon4/{name}": text for name, text in files.items()}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("files", "values", "sources"),
     [
         pytest.param(hwmon(**TEMPERATURES),

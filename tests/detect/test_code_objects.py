@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import Build
-from rows import every_row
 from stack_trees import bundle, elf, torch_hip
 from tiers import examples
 
@@ -53,7 +52,7 @@ def test_a_library_of_gigabytes_is_read_in_part(build, monkeypatch):
     assert sum(read) < 1 << 20
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("content", "why"),
     [
         (b"", "truncated ELF file"),
@@ -100,7 +99,7 @@ def test_damaged_libraries_raise_nothing_else(tmp_path_factory, place, noise, en
         elf_reader.read_links(handle)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("names", "expected"),
     [
         # ROCm before 5.2: one index for all, so every kernel file counts.
@@ -129,7 +128,7 @@ def recorded(*parts):
     return path.read_text()
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("package", "expected"),
     [
         (

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine_trees import RX_5600_XT, Build, tree
-from rows import every_row
 from stack_trees import TORCH, wheel_files
 
 from rocmprobe.judge.findings.machine import machine_findings
@@ -24,7 +23,7 @@ FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 DB = "opt/rocm/share/miopen/db"
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("isa", "cus", "name"),
     [
         ("gfx1010", 36, "gfx1010_18"),
@@ -51,7 +50,7 @@ def databases(*names):
     return {**MIOPEN, **{f"{DB}/{name}": "" for name in names}}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("files", "environ", "facts", "sources"),
     [
         tree("each GPU by its native and effective ISA",

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.detect.host import dmesg
 from rocmprobe.detect.tree import Tree
@@ -22,7 +21,7 @@ def kinds(text):
     return {(event["kind"], event["count"]) for event in dmesg.parse(text).events}
 
 
-@every_row(
+@pytest.mark.parametrize(
     "prefix",
     [
         "",
@@ -38,7 +37,7 @@ def test_times_and_host_names_are_cut(prefix):
     assert event == {"kind": "ring-timeout", "address": "0000:28:00.0", "count": 2, "line": TIMEOUT}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("line", "kind"),
     [
         ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=1", "ring-timeout"),
@@ -133,7 +132,7 @@ def test_arbitrary_text_never_raises(text):
 
 
 @recorded
-@every_row(
+@pytest.mark.parametrize(
     ("name", "events"),
     [
         ("gfx1201-ring-reset-recovered", {("ring-timeout", 1), ("ring-reset-succeeded", 1)}),

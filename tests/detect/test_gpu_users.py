@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from machine_trees import NODES, Build
-from rows import every_row
 
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.tree import Tree
@@ -28,7 +27,7 @@ def process(pid: int, **files: str) -> dict[str, str]:
     return {f"sys/class/kfd/kfd/proc/{pid}/{name.replace('__', '/')}": text for name, text in files.items()}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("files", "pids"),
     [
         pytest.param({}, [], id="no process"),

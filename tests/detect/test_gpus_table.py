@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rows import every_row
+import pytest
 
 from rocmprobe.knowledge import gpus
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("10.3.0", "gfx1030"),
@@ -29,7 +29,7 @@ def test_every_target_has_an_override():
         assert gpus.isa_of_override(gpus.override_of(row.gfx)) == row.gfx
 
 
-@every_row(
+@pytest.mark.parametrize(
     "text",
     [
         "",
@@ -56,7 +56,7 @@ def test_a_family_stands_for_its_targets():
     assert gpus.expand(["gfx90a", "RDNA1"]) == ("gfx90a", "gfx1010", "gfx1011", "gfx1012", "gfx1013")
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("pci_id", "revision", "gfx", "name"),
     [
         ("0x731f", "0xca", "gfx1010", "AMD Radeon RX 5600 XT"),
@@ -107,7 +107,7 @@ def test_another_major_version_is_another_encoding():
     assert "encoding" in gpus.missing_features("gfx1010", "gfx1100")[0]
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("gfx", "wave", "features"),
     [
         ("gfx1010", 32, ("xnack",)),
@@ -123,7 +123,7 @@ def test_wave_and_target_features(gfx, wave, features):
     assert (target.wave, target.target_features) == (wave, features)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("pci_id", "apu"),
     [(0x15BF, True), (0x731F, False), (0x74A0, True), (0x74A1, False), (0xFFFF, None), (None, None)],
 )
@@ -131,7 +131,7 @@ def test_apus(pci_id, apu):
     assert gpus.is_apu(pci_id) is apu
 
 
-@every_row("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
+@pytest.mark.parametrize("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
 def test_unknown_targets_are_no_error(unknown):
     assert gpus.family(unknown) is None
     assert gpus.chip(unknown) is None
@@ -167,7 +167,7 @@ def test_table_is_consistent():
     assert gpus.marketing_name("7341", "00") == "AMD Radeon Pro W5500"
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("rocm", "torch", "held"),
     [
         ("5.2", "1.13.1", "900 906 908 90a 1030"),

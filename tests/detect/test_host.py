@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from machine_trees import tree
-from rows import every_row
 
 from rocmprobe.detect.host import access
 from rocmprobe.detect.tree import Tree
@@ -75,7 +74,7 @@ def test_group_without_a_name_as_in_a_container(facts):
     assert facts([], 993)["access.groups_needed"].value == ["gid 993"]
 
 
-@every_row(("owner", "mode"), [(0, 0o660), (109, 0o600)])
+@pytest.mark.parametrize(("owner", "mode"), [(0, 0o660), (109, 0o600)])
 def test_no_group_helps(facts, owner, mode):
     assert facts([], owner, mode=mode)["access.groups_needed"].value == []
 
@@ -122,7 +121,7 @@ WSL2 = {RELEASE: "6.18.33.2-microsoft-standard-WSL2\n"}
 CGROUP = "sys/fs/cgroup"
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("files", "environ", "facts", "sources"),
     [
         # The system.

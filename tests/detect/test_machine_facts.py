@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
-from rows import every_row
 
 from rocmprobe import cli
 from rocmprobe.detect import detect, machine
@@ -33,7 +33,7 @@ def test_no_torch_in_a_recorded_tree(build):
         assert found.facts[name].source == "not looked up: --root"
 
 
-@every_row("content", [None, "raise SystemExit('torch was imported')"])
+@pytest.mark.parametrize("content", [None, "raise SystemExit('torch was imported')"])
 def test_own_torch_that_is_broken(tmp_path, monkeypatch, content):
     """A folder without __init__.py is no torch; one that would fail on import is read all the same."""
     (tmp_path / "torch").mkdir()
@@ -90,7 +90,7 @@ def test_a_broken_reader_costs_only_its_own_facts(build, monkeypatch):
     assert "torch.version" in found.facts
 
 
-@every_row("place", ["missing", "file"])
+@pytest.mark.parametrize("place", ["missing", "file"])
 def test_root_that_is_no_folder(tmp_path, place):
     (tmp_path / "file").write_text("")
     found = detect(tmp_path / place, {})
@@ -123,14 +123,14 @@ def test_every_variable_of_the_gpu_stack_is_read_and_no_other(build):
     ]  # fmt: skip
 
 
-@every_row("name", ["MIOPN_FIND_MODE", "MIOPPEN_FIND_MODE", "ROCC_VISIBLE_DEVICES"])
+@pytest.mark.parametrize("name", ["MIOPN_FIND_MODE", "MIOPPEN_FIND_MODE", "ROCC_VISIBLE_DEVICES"])
 def test_a_wrong_letter_in_the_prefix_is_seen(build, name):
     found = build.detect(**{name: "1"})
     assert found.value(f"variables.{name}") == variables.UNKNOWN
     assert "nearest" in found.facts[f"variables.{name}"].source
 
 
-@every_row(
+@pytest.mark.parametrize(
     "name",
     ["AMD_API_KEY", "TORCH_HUB_TOKEN", "ROCM_SECRET", "HIP_PASSWORD", "MIOPEN_KEYS", "AMD_CREDENTIALS"],
 )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rows import every_row
 
 from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
@@ -39,7 +38,7 @@ def broken_readers(machine):
     return [name for name in machine.facts if name.startswith("errors.")]
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("case", "count", "gfx", "pci_id", "cus", "simds", "wave", "vram", "atomics"),
     [
         ("kfd-k8s-gfx90x-mi25-x2", 2, "gfx900", "0x6860", 64, 256, 64, 17163091968, None),
@@ -105,7 +104,7 @@ STATES = {
 }  # fmt: skip
 
 
-@every_row("case", STATES)
+@pytest.mark.parametrize("case", STATES)
 def test_the_state_of_a_recorded_gpu(build, case):
     (gpu,) = mount(build, case).detect().gpus
     state = (
@@ -143,7 +142,7 @@ def test_every_rdna1_device_of_the_kernel_has_its_target():
             assert gpus.gfx_of(device) == gfx
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("case", "stack", "command"),
     [
         ("kfd-DERIVED-rdna1-rx5600xt", "amd-stable-10.1", "torch[device-gfx1010]==2.14.0+rocm10.1.0"),

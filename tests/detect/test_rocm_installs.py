@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from machine_trees import tree
-from rows import every_row
 from stack_trees import wheel_files
 
 from rocmprobe.detect.stack import rocm
@@ -38,7 +37,7 @@ CACHED = {
 }  # fmt: skip
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("files", "environ", "facts", "sources"),
     [
         tree("installs below /opt and of the distribution",
@@ -98,7 +97,7 @@ def test_a_library_that_cannot_be_loaded_costs_only_its_answer(tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler to build a stand-in of the library with")
-@every_row(
+@pytest.mark.parametrize(
     ("body", "version", "why"),
     [
         ("*major = 3; *minor = 5; *patch = 1; return 0;", "3.5.1", "miopenGetVersion of"),

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.detect import detect
 from rocmprobe.detect.gpus import rocminfo
@@ -144,7 +143,7 @@ def test_not_installed(tmp_path, monkeypatch):
     assert "not on PATH" in facts["rocminfo.gpus"].source
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("body", "text"),
     [
         ("echo 'ROCk module is NOT loaded, possibly no GPU devices'; exit 1",
@@ -229,7 +228,9 @@ def test_arbitrary_text_never_raises(text):
 
 
 @pytest.mark.thorough
-@every_row("piece", ["\n", " ", "Agent ", "Agent 1\n", "Name: ", "Segment: GLOBAL\n", "HSA Agents "])
+@pytest.mark.parametrize(
+    "piece", ["\n", " ", "Agent ", "Agent 1\n", "Name: ", "Segment: GLOBAL\n", "HSA Agents "]
+)
 def test_long_monotonous_text(piece):
     rocminfo.parse(piece * (400_000 // len(piece)))
 

@@ -7,7 +7,6 @@ import struct
 import time
 
 import pytest
-from rows import every_row
 from test_recorded_machines import FIXTURES, mount
 
 from rocmprobe.detect import sensors
@@ -31,7 +30,7 @@ def amd(address):
     return Gpu(vendor=Fact("amd"), address=Fact(address))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("gpu", "files", "expected"),
     [
         pytest.param(CARD, AMDGPU, OF_CARD, id="a card"),
@@ -133,7 +132,7 @@ def test_a_card_that_sleeps_is_not_asked(build):
     assert read(tree, device) == {}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("data", "heat", "power"),
     [
         (metrics(1 << 36), 1, 0), (metrics(1 << 0), 0, 1), (metrics(1 << 22 | 1 << 34), 1, 1),
@@ -165,7 +164,7 @@ CASES = {
 
 
 @pytest.mark.skipif(not FIXTURES.is_dir(), reason="the recorded machines are not on this machine")
-@every_row("case", CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_recorded_cards_are_read_and_raise_no_alarm(build, case):
     mount(build, f"sysfs-lact-{case}")
     tree, device = card_again(build)

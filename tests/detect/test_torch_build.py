@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
 from machine_trees import tree
-from rows import every_row
 from stack_trees import SITE, TORCH, VERSION, bundle, elf, torch_hip, wheel_files
 
 
@@ -60,7 +60,7 @@ COMPRESSED = {f"{TORCH}/lib/libtorch_hip.so": torch_hip(b"CCOB" + b"\1" * 5000, 
 HASHED = {"libMIOpen": "torch/lib/libMIOpen-12425ccb.so.1"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("files", "environ", "facts", "sources"),
     [
         tree("a wheel with hashed names",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from rows import every_row
 from runs import Background, machine_file, wait_until
 
 from rocmprobe.model.results import FAILURES, Outcome, Trial
@@ -124,7 +123,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
 
 
 # One test, because each process of pytest that has one of several would make these slow runs.
-@every_row(("phase", "kind"), [(phase, kind) for phase in PHASES for kind in KINDS])
+@pytest.mark.parametrize(("phase", "kind"), [(phase, kind) for phase in PHASES for kind in KINDS])
 def test_a_fault_is_told_by_phase_state_cause_and_activity(broken: Broken, phase: str, kind: str) -> None:
     run = next(phases[0] for phases in TOGETHER if phase in phases)
     outcome, expected = broken.outcomes[f"{run} {fault_problem(phase, kind)}"], told(phase, kind)

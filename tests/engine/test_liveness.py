@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rows import every_row
 from runs import PROBLEM, kinds, named_machine, run
 
 from rocmprobe.engine.budgets import BUDGETS, Limits
@@ -33,7 +32,7 @@ def samples(
 
 
 class TestRules:
-    @every_row(
+    @pytest.mark.parametrize(
         ("given", "activity", "limit"),
         [
             # One small problem keeps the GPU busy, however the process waits for it.
@@ -82,7 +81,7 @@ class TestRules:
         # The sensor stops answering.
         assert judge([Sample(at, 99 if at < 10 else None) for at in range(2, 21)], FIRST).limit == 60
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("desktop", "gpu", "verdict"),
         [
             (40.0, 45, Verdict("idle", HANG)),

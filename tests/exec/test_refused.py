@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from launched import program, refused
-from rows import every_row
 
 from rocmprobe.exec.command import find_program, with_configuration
 from rocmprobe.model.results import BadInput
@@ -57,14 +56,14 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path), "PATH": f"{tmp_path}{os.pathsep}{os.defpath}"}
 
 
-@every_row("command", REFUSED)
+@pytest.mark.parametrize("command", REFUSED)
 def test_refused(environ: dict[str, str], command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(environ["HOME"])
     with pytest.raises(BadInput, match=r"does not load|removes"):
         find_program(command, environ)
 
 
-@every_row("command", TAKEN)
+@pytest.mark.parametrize("command", TAKEN)
 def test_taken(environ: dict[str, str], command: list[str]) -> None:
     assert find_program(command, environ)
 

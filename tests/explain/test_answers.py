@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from rows import every_row
 
 from rocmprobe.explain.conditions import CONDITIONS
 from rocmprobe.explain.explain import SYMPTOMS, Diagnosis, Explanation, diagnose, explain, located
@@ -57,7 +56,7 @@ PASTED = {
 }  # fmt: skip
 
 
-@every_row(("log", "kind"), PASTED.values())
+@pytest.mark.parametrize(("log", "kind"), PASTED.values())
 def test_kind_of_answer(log: str, kind: str) -> None:
     assert answer(log).answer == kind
 
@@ -98,7 +97,7 @@ CRASHES = {
 }  # fmt: skip
 
 
-@every_row(("log", "layer"), CRASHES.values())
+@pytest.mark.parametrize(("log", "layer"), CRASHES.values())
 def test_the_innermost_native_frame_says_where(log: str, layer: str) -> None:
     found = answer(log, true_gfx="gfx1100")
     assert (found.answer, found.layer) == ("located", layer)
@@ -164,7 +163,7 @@ def test_what_installs_a_stack_is_what_install_prints(os: str, system: str) -> N
     assert install[-1] in found.remedy.commands
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("log", "facts", "kind", "present", "absent"),
     [
         pytest.param(INT8, {}, "known", "rocblas-only", "", id="an option"),
@@ -203,7 +202,7 @@ LINUX_ONLY = re.compile(
 )
 
 
-@every_row("path", YES)
+@pytest.mark.parametrize("path", YES)
 def test_a_known_answer_has_at_most_twelve_lines(path: Path) -> None:
     for chip in ({}, {"true_gfx": "gfx1010"}, {"true_gfx": "gfx1100"}):
         lines = printed(answer(path.read_text("utf-8"), **chip))
@@ -215,7 +214,7 @@ def can_locate(row: Signature) -> bool:
     return row.fatal and not any(each.cause not in SYMPTOMS for each in proves)
 
 
-@every_row("row", [row for row in signatures() if can_locate(row)])
+@pytest.mark.parametrize("row", [row for row in signatures() if can_locate(row)])
 def test_a_located_answer_has_at_most_eight_lines(row: Signature) -> None:
     hit = Hit(row, (Line(1, "x" * 300),))
     for system in ("windows", "linux"):
@@ -224,7 +223,7 @@ def test_a_located_answer_has_at_most_eight_lines(row: Signature) -> None:
         assert len(lines) <= 8, "\n".join(lines)
 
 
-@every_row("cause", causes())
+@pytest.mark.parametrize("cause", causes())
 def test_on_windows_no_command_is_a_linux_command(cause: Cause) -> None:
     step = step_for(cause.name, {"windows", "torch", "miopen", "amd"}, Place(("gfx1100",), system="windows"))
     assert not LINUX_ONLY.search("\n".join(step.commands)), step
@@ -234,7 +233,7 @@ LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.txt"))
 NAMES = {row.name for row in causes()}
 
 
-@every_row("path", LOGS)
+@pytest.mark.parametrize("path", LOGS)
 def test_a_log_has_its_cause_and_a_near_miss_has_not(path: Path) -> None:
     found = answer(path.read_text("utf-8"))
     wanted = path.name.startswith("yes-")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rows import every_row
 from sample_logs import COLLECT_ENV, ROCMINFO
 
 from rocmprobe.explain.facts import Facts, facts_in, facts_of, gfx_of_card, known, merge_and_derive
@@ -86,7 +85,7 @@ PRINTED = {
 }  # fmt: skip
 
 
-@every_row("printed", PRINTED)
+@pytest.mark.parametrize("printed", PRINTED)
 def test_what_programs_print_is_known(printed: str) -> None:
     assert known(merge_and_derive(Facts(), facts_in(of_text(printed)))) == PRINTED[printed]
 
@@ -114,7 +113,7 @@ def test_what_is_given_wins() -> None:
     )
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"gppu": "x"}, "'gppu' is not a fact"),
@@ -131,7 +130,7 @@ def test_wrong_facts(wrong: dict[str, object], said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("card", "target"),
     [
         ("Radeon RX 5700 XT", "gfx1010"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from rows import every_row
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.judgement import judge
@@ -94,7 +93,7 @@ def test_an_override_that_is_not_needed_comes_before_any_other_build():
     assert not any("torch[device-" in each["text"] for each in advice(dead))
 
 
-@every_row("torch", ["2.2.0+rocm5.7", "2.2.1+rocm5.7", "2.7.0+rocm6.3"])
+@pytest.mark.parametrize("torch", ["2.2.0+rocm5.7", "2.2.1+rocm5.7", "2.7.0+rocm6.3"])
 def test_the_stack_that_has_just_failed_is_not_recommended(torch: str) -> None:
     gpu = card("gfx1032", "gfx1030").gpus[0]
     found = dataclasses.replace(machine(torch__version=Fact(torch, "torch")), gpus=(gpu,))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 from synthetic import FP16, FP32, STATUS, diagnose, recommend, run
 
 from rocmprobe.cli.run import _exit_code
@@ -33,7 +33,7 @@ def later_rocm(results: Results) -> Results:
     return dataclasses.replace(results, machine=dataclasses.replace(results.machine, facts=facts))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
         ("pass", "wrong", "regression"), ("slow", "crash", "regression"), ("pass", "flaky", "regression"),
@@ -171,7 +171,7 @@ KNOWN = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(FAILING.outcome
 GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "findings", "regressions"),
     [
         (WORKS, OK, OK),

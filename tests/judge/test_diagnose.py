@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from rows import every_row
 from sample_logs import DAMAGED
 from synthetic import (
     FP16,
@@ -87,7 +86,7 @@ def rule(words, name, changes, /, severity="error", cause="", layer="", title=""
     return pytest.param(name, changes, fields, severity, cause, layer, title, advice, evidence, id=words)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("name", "changes", "fields", "severity", "cause", "layer", "title", "advice", "evidence"),
     [
         rule("an override of an unknown chip", "isa-mismatch-0", {}, "warning", title="not known",
@@ -216,7 +215,7 @@ def test_the_finding(name, changes, fields, severity, cause, layer, title, advic
     assert evidence in "\n".join(found.evidence)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("name", "changes", "fields"),
     [
         ("native-convolution", {"default/convolution/*": "blocked"}, {}),
@@ -235,7 +234,7 @@ def test_no_finding(name, changes, fields):
     assert name not in ids(run(changes, **fields))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "expected"),
     [
         (run(machine=HEALTHY), []),
@@ -249,7 +248,7 @@ def test_all_findings(results, expected):
     assert ids(results) == expected
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("native", "effective", "changes", "severity"),
     [
         ("gfx1010", "gfx1030", {}, "warning"),
@@ -268,7 +267,7 @@ def test_severity_of_an_override(native, effective, changes, severity):
     assert effective in found.title
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("cured", "ending", "native", "expected"),
     [
         (("no-winograd",), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
@@ -289,7 +288,7 @@ def test_the_cure_tells_the_cause(cured, ending, native, expected):
     assert (found.cause, found.layer) == expected
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("rung", "layer", "elsewhere"),
     [
         ("copy", "hip", "torch-build"),
@@ -298,13 +297,13 @@ def test_the_cure_tells_the_cause(cured, ending, native, expected):
         ("im2col", "torch-build", "torch-build"),
     ],
 )
-@every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
+@pytest.mark.parametrize("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
 def test_the_rung_names_the_layer(rung, layer, elsewhere, state):
     assert finding(run({f"default/{rung}/*": state}), f"rung-{rung}").layer == layer
     assert finding(run({f"default/{rung}/*": state}, backend="onednn"), f"rung-{rung}").layer == elsewhere
 
 
-@every_row(("check", "name", "words"), PRIMITIVES)
+@pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
 def test_a_layer_that_fails_in_the_library_only_or_everywhere(check, name, words):
     results = run({f"default/{check}/*": ERROR}, machine=HEALTHY)
     found = finding(results, name)
@@ -319,7 +318,7 @@ def test_a_layer_that_fails_in_the_library_only_or_everywhere(check, name, words
     assert found.layer == "torch-build"
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("problem", "name"),
     [(TRANSPOSED, "transposed-2-d-convolution"), (DEPTHWISE, "depthwise-convolution")],
 )
@@ -361,7 +360,7 @@ def test_a_training_step_without_a_test_of_batch_norm():
     assert found.title == "A small network does not train correctly with MIOpen"
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("line", "cause"),
     [
         ("RuntimeError: HIP error: invalid device function", "arch-not-in-wheel"),
@@ -388,7 +387,7 @@ def test_signature(line, cause):
     assert (named[0] if named else None) == cause
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("cause", "state", "named"),
     [
         ("oom-kill", "crash", ("unknown", "oom")),
@@ -403,7 +402,7 @@ def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, na
     assert blamed(Evidence(run()), failed, "miopen-exec") == named
 
 
-@every_row("asked", ["*", f"*/convolution/{FP32}/*"])
+@pytest.mark.parametrize("asked", ["*", f"*/convolution/{FP32}/*"])
 def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
     import_error = "import torch: OSError: libamdhip64.so.5: cannot open shared object file: No such file"
     results = run({asked: {"state": "error", "failure": "torch-unusable", "evidence": (import_error,)}})
@@ -415,7 +414,7 @@ def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
     assert import_error in found.evidence[0]
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("ended", "facts", "title", "remedy"),
     [
         ({"state": "crash", "failure": "SIGSEGV"}, {}, "The import of torch ends with SIGSEGV",
@@ -459,7 +458,7 @@ CRASHED_IN_HIP = {
 }  # fmt: skip
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("targets", "cause"),
     [(["gfx1010"], "unknown"), (["gfx900", "gfx1030"], "arch-not-in-wheel"), (None, "arch-not-in-wheel")],
 )

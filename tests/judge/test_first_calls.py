@@ -10,7 +10,6 @@ import pytest
 import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 from synthetic import FP32, TIMED, Change, diagnose, recommend
 
 from rocmprobe.judge.evidence import Evidence
@@ -62,7 +61,7 @@ WRONG = {"find-fast/convolution/*": "wrong"}
 UNUSABLE = (SLOW_SIZES, measured("find-fast", 0.1), measured("vendor-off", 0.2, state="wrong"))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "name", "severity", "title", "advice"),
     [
         pytest.param(run(SLOW, QUICK), "slow-first-call", "info",
@@ -86,7 +85,7 @@ def test_the_quickest_correct_setting_is_named(
     assert advice in finding.advice
 
 
-@every_row(
+@pytest.mark.parametrize(
     "results",
     [
         pytest.param(run(SLOW, QUICK, changes=WRONG), id="the quicker setting is wrong"),
@@ -109,7 +108,7 @@ def test_a_start_up_that_crashes_speaks_against_the_setting() -> None:
     assert "native-convolution" in {finding.id for finding in diagnose(run(broken))}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("cold", "warm", "starts", "survives"),
     [(3.0, 1.0, 3, True), (1.0, 1.0, 3, False), (1.1, 1.0, 3, False), (3.0, 1.0, 1, None)],
 )
@@ -118,8 +117,8 @@ def test_whether_the_cache_survives(cold: float, warm: float, starts: int, survi
     assert found.cache_survives is survives
 
 
-@every_row("value", [None, "3", float("nan"), -1.0, True, [1.0]])
-@every_row("name", ["cold_first_call", "warm_first_call_max", "steady"])
+@pytest.mark.parametrize("value", [None, "3", float("nan"), -1.0, True, [1.0]])
+@pytest.mark.parametrize("name", ["cold_first_call", "warm_first_call_max", "steady"])
 def test_odd_times_are_passed_over(name: str, value: Any) -> None:
     assert start_ups(run(first_calls("default", 3.0, 1.0, **{name: value})).outcomes) == []
 
@@ -140,7 +139,7 @@ def test_the_recommendation_has_an_answer_of_its_own_where_it_differs() -> None:
     assert (other.setting, other.env["MIOPEN_FIND_MODE"]) == ("find-fast", "2")
 
 
-@every_row(
+@pytest.mark.parametrize(
     "results",
     [
         run(measured("default", 0.1), measured("find-fast", 0.08)),
@@ -223,7 +222,7 @@ def test_a_search_that_was_interrupted_is_probably_no_hang() -> None:
     assert finding.title.endswith("; the same first call takes 0.25 s in a clean environment")
 
 
-@every_row(
+@pytest.mark.parametrize(
     "variables",
     [
         {"MIOPEN_FIND_ENFORCE": "SEARCH"}, {"MIOPEN_FIND_ENFORCE": "search_db_update"},
@@ -236,7 +235,7 @@ def test_values_that_force_a_search(variables: dict[str, str]) -> None:
     assert f"because {name}={value}" in finding.title
 
 
-@every_row(
+@pytest.mark.parametrize(
     "variables",
     [
         {}, {"MIOPEN_FIND_ENFORCE": "1"}, {"MIOPEN_FIND_ENFORCE": "ALWAYS"}, {"MIOPEN_FIND_MODE": "2"},
@@ -247,7 +246,7 @@ def test_other_values_do_not(variables: dict[str, str]) -> None:
     assert not found({f"as-found/{FORWARD}": HANG}, card(**variables))
 
 
-@every_row(
+@pytest.mark.parametrize(
     "changes",
     [
         {},

@@ -10,7 +10,6 @@ import pytest
 import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from synthetic import STATUS, assess, blocked_by_convolution, card, everywhere, natively, recommend, run
 from tiers import examples
 from unnamed import failures, unnamed_failures
@@ -190,8 +189,8 @@ def test_it_changes_when_and_only_when_it_should(world):
     assert mutations.check_outcomes(WORLDS[world]) > 0
 
 
-@every_row("check", [mutations.check_facts, mutations.check_settings])
-@every_row("world", WORLDS)
+@pytest.mark.parametrize("check", [mutations.check_facts, mutations.check_settings])
+@pytest.mark.parametrize("world", WORLDS)
 def test_facts_and_settings_that_nobody_recommends_change_nothing(world, check):
     assert check(WORLDS[world]) > 0
 
@@ -207,8 +206,8 @@ def timed(results, setting, factor):
     return dataclasses.replace(results, outcomes=outcomes)
 
 
-@every_row("factor", [1.0, 1.05, 0.95, 3.0, 0.3])
-@every_row("setting", ["vendor-off", "bypass", "cpu", "no-winograd"])
+@pytest.mark.parametrize("factor", [1.0, 1.05, 0.95, 3.0, 0.3])
+@pytest.mark.parametrize("setting", ["vendor-off", "bypass", "cpu", "no-winograd"])
 def test_a_time_matters_beyond_noise_and_of_right_settings_on_the_device(setting, factor):
     found = mutations.answers(timed(WORLDS["native dead"], setting, factor))["float32/training"]
     # The bypass has a second setting of the same speed, so that it cannot become slow by one of them.
@@ -216,7 +215,7 @@ def test_a_time_matters_beyond_noise_and_of_right_settings_on_the_device(setting
     assert found[0] == ("bypass" if slower or faster else "vendor-off")
 
 
-@every_row(("factor", "verdict"), [(0.9, "native"), (0.7, "native"), (0.3, "vendor-off")])
+@pytest.mark.parametrize(("factor", "verdict"), [(0.9, "native"), (0.7, "native"), (0.3, "vendor-off")])
 def test_a_working_machine_is_changed_for_a_gain_that_no_noise_explains(factor, verdict):
     assert mutations.answers(timed(WORLDS["healthy"], "vendor-off", factor))["float32/training"][0] == verdict
 

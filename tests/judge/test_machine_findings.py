@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from rows import every_row
 
 from rocmprobe.judge.findings.disagreements import disagreements
 from rocmprobe.judge.findings.machine import machine_findings
@@ -71,7 +70,7 @@ def rule(words, name, *gpus, severity="warning", cause="", title="", advice="", 
     return pytest.param(name, gpus, facts, severity, cause, title, advice, evidence, id=words)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("name", "gpus", "facts", "severity", "cause", "title", "advice", "evidence"),
     [
         # Overrides.
@@ -192,7 +191,7 @@ def nothing(words, *gpus, of="", **facts):
     return pytest.param(of, gpus, facts, id=words)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("of", "gpus", "facts"),
     [
         nothing("a sound machine", CARD, kfd__device="present", torch__kind="rocm",
@@ -242,7 +241,7 @@ def test_no_finding(of, gpus, facts):
     assert [name for name in found(*gpus, **facts) if name.startswith(of)] == []
 
 
-@every_row(
+@pytest.mark.parametrize(
     "facts",
     [
         {"torch__kind": "cpu", "kfd__device": "absent", "container__kind": "docker"},
@@ -261,7 +260,7 @@ def test_a_group_without_a_name_is_no_group_for_usermod():
     assert "gid" not in found(CARD, **NO_PERMISSION)["no-gpu"].advice
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("facts", "holding"),
     [
         ({"torch__targets": ["gfx1010"]}, "PyTorch holds"),
@@ -287,7 +286,7 @@ SEEN = {
 }  # fmt: skip
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("isas", "facts", "about"),
     [
         pytest.param((None, None), {}, [], id="nothing is known"),

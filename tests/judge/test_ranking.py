@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows import every_row
 from synthetic import FP16, FP32, STATUS, TIMED, blocked_by_convolution, everywhere, natively, recommend, run
 from tiers import examples
 
@@ -45,7 +44,7 @@ def rule(words, setting, changes={}, /, **fields):  # noqa: B006 - read only
     return pytest.param(setting, changes, fields, id=words)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("setting", "changes", "fields"),
     [
         # Correct.
@@ -150,7 +149,9 @@ def test_the_setting_that_is_recommended(setting, changes, fields):
     assert (found.configuration.setting, found.verdict) == (setting, verdicts[setting])
 
 
-@every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"])
+@pytest.mark.parametrize(
+    "state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"]
+)
 def test_one_outcome_that_did_not_pass_is_enough(state):
     assert chosen(run({f"default/convolution/{FP32}/bwd-weights": state})) != "default"
 
@@ -158,7 +159,7 @@ def test_one_outcome_that_did_not_pass_is_enough(state):
 NO_HALF = {"*/convolution/*fp16*": "wrong"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("answer", "setting", "changes", "fields"),
     [
         ("float32/inference", "default", BACKWARD, {}),
@@ -192,7 +193,7 @@ def with_outcome(check, state, problem=FP32, dtype="float32"):
     return dataclasses.replace(results, outcomes=(*results.outcomes, more))
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("check", "state", "dtype", "working"),
     [
         ("gradient-flow", "pass", "float32", {"float32/training", "float16/training"}),
@@ -268,7 +269,7 @@ class TestMemory:
         assert self.peaks(measured("training"))["bypass"] == more
         assert self.peaks(measured("inference"))["bypass"] == output
 
-    @every_row("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
+    @pytest.mark.parametrize("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
     def test_what_is_no_amount_is_none(self, nonsense):
         assert self.peaks(with_memory(run(DEAD), bypass=nonsense))["bypass"] is None
 
@@ -324,7 +325,9 @@ class TestLevel:
         )  # fmt: skip
         assert chosen(dataclasses.replace(results, outcomes=few)) == "vendor-off"
 
-    @every_row(("factor", "setting"), [(2.0, "bypass"), (1.5, "vendor-off"), (1.05, "vendor-off")])
+    @pytest.mark.parametrize(
+        ("factor", "setting"), [(2.0, "bypass"), (1.5, "vendor-off"), (1.05, "vendor-off")]
+    )
     def test_a_difference_counts_that_no_noise_explains_and_that_is_worth_a_change(self, factor, setting):
         results = measured(FEW, {"vendor-off": factor}, yardsticks=False)
         assert chosen(results) == setting

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 import synthetic
-from rows import every_row
 from synthetic import FP32, STATUS, TORCH, blocked_by_convolution, everywhere, natively, recommend, run
 
 from rocmprobe.cli.verify import verify
@@ -44,7 +43,7 @@ ALONE = {"default/convolution/*": STATUS}
 OWN_ALONE = {"*/convolution/*": STATUS, "as-found/convolution/*": "pass"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("changes", "fields", "words"),
     [
         pytest.param({}, {"seconds": THRICE},
@@ -81,7 +80,7 @@ def test_the_sentence(changes, fields, words):
         assert (each.lstrip("-") in sentence) == (not each.startswith("-")), sentence
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("changes", "fields", "words"),
     [
         pytest.param({**DEAD, "*/throughput/*": "blocked"}, {}, "speed was not measured", id="no time"),
@@ -166,7 +165,7 @@ class TestByLayer:
         code = found.configuration.code.splitlines()
         assert code[-1] == 'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")'
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("results", "expected"),
         [
             pytest.param(by_layer(run(DEAD_BATCH_NORM)), ("native", "batch-norm-pytorch"),
@@ -269,7 +268,7 @@ class TestConfiguration:
         # A machine that works needs it, too.
         assert recommend(run()).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
 
-    @every_row(
+    @pytest.mark.parametrize(
         ("backend", "line"),
         [
             ("miopen", "torch.backends.cudnn.enabled = False"),
@@ -281,7 +280,7 @@ class TestConfiguration:
         assert line in found.configuration.code
 
     @pytest.mark.thorough
-    @every_row("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
+    @pytest.mark.parametrize("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
     def test_code_of_every_setting_runs(self, wanted):
         torch = pytest.importorskip("torch")
         from rocmprobe import bypass
@@ -410,7 +409,7 @@ class TestSettingsThatChangeTheProblems:
         assert default["seconds"] == 1.0
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("torch", "lines"),
     [
         ("1.13.1", ["torch.backends.cudnn.benchmark = True"]),
@@ -477,8 +476,8 @@ def test_what_is_verified_is_the_dtype_that_is_recommended():
     assert not holds({f"default/convolution/{synthetic.FP16}/*": "wrong"})
 
 
-@every_row("half", ["pass", "wrong", "blocked"])
-@every_row("state", ["wrong", "error"])
+@pytest.mark.parametrize("half", ["pass", "wrong", "blocked"])
+@pytest.mark.parametrize("state", ["wrong", "error"])
 def test_bfloat16_is_named_whatever_float16_came_to(half, state):
     results = run({f"*/convolution/{synthetic.FP16}/*": half})
     brain = tuple(
@@ -524,6 +523,8 @@ def test_costs_are_relative_to_the_unchanged_setting_and_name_the_recommended_fi
     assert all(row.low <= row.time <= row.high for row in found.rows if row.time is not None)
 
 
-@every_row("changes", [{"*/convolution/*": "wrong"}, {"*/throughput/*": "skipped", "*/memory/*": "skipped"}])
+@pytest.mark.parametrize(
+    "changes", [{"*/convolution/*": "wrong"}, {"*/throughput/*": "skipped", "*/memory/*": "skipped"}]
+)
 def test_without_two_measured_settings_there_are_no_costs(changes):
     assert recommend(run(changes)).costs is None

@@ -11,7 +11,6 @@ import pytest
 import synthetic
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rows import every_row
 from synthetic import recommend
 
 from rocmprobe.judge.evidence import Evidence
@@ -35,7 +34,7 @@ def times(draw):
     return Seconds(median, p10, p90)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("own", "other", "moved", "told"),
     [
         ((1.0, 0.9, 1.1), (2.0, 1.8, 2.2), 1.0, "shorter"),
@@ -71,7 +70,9 @@ def test_drift_only_adds_doubt(own, other, some, more):
     assert told == "too noisy" or told == ratio(own, other, some).verdict
 
 
-@every_row("odd", [{"fwd": None}, {"fwd_p10": "x"}, {"fwd_p90": -1}, {"fwd": 9.0}, {"fwd_p90": True}])
+@pytest.mark.parametrize(
+    "odd", [{"fwd": None}, {"fwd_p10": "x"}, {"fwd_p90": -1}, {"fwd": 9.0}, {"fwd_p90": True}]
+)
 def test_what_is_no_time_with_its_spread_is_not_compared(odd):
     assert seconds({"fwd": 1.0, "fwd_p10": 0.5, "fwd_p90": 2.0}, "fwd") == Seconds(1.0, 0.5, 2.0)
     assert seconds({"fwd": 1.0, "fwd_p10": 0.5, "fwd_p90": 2.0, **odd}, "fwd") is None
@@ -83,8 +84,8 @@ def test_drift_is_what_the_yardsticks_differ_by_at_most():
     assert drift(GEMM, {}) == 1.0
 
 
-@every_row("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])
-@every_row("name", ["gemm", "gemm_flops", "copy", "copy_bytes"])
+@pytest.mark.parametrize("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])
+@pytest.mark.parametrize("name", ["gemm", "gemm_flops", "copy", "copy_bytes"])
 def test_without_both_yardsticks_there_is_no_rate(name, odd):
     timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9}
     assert yardsticks(timings) == Yardsticks(4e9, 4e9)
@@ -136,7 +137,7 @@ SAID = (
 )  # fmt: skip
 
 
-@every_row(("half", "spread", "said", "best"), SAID)
+@pytest.mark.parametrize(("half", "spread", "said", "best"), SAID)
 def test_the_sentence_by_the_times_of_the_networks(half, spread, said, best):
     compared = f"Against float32, a training step takes {said}."
     noisy = "The times in float16 are too noisy to compare with float32."
@@ -257,7 +258,7 @@ FAST_OFTEN = {FIRST: timings_of(1.0, 1.0, 1.0), SECOND: timings_of(1.6, 1.6, 1.6
 DEAD = {"state": "error", "failure": "miopen-status"}
 
 
-@every_row(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])
+@pytest.mark.parametrize(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])
 def test_counts_weigh_in_the_recommendation(weighted: bool, setting: str) -> None:
     rare = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
     results = timed({"vendor-off": FAST_ONCE, "bypass": FAST_OFTEN}, shapes(second=rare), backend="miopen")

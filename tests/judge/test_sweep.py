@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import pytest
-from rows import every_row
 from synthetic import FP32, diagnose, recommend, run
 
 from rocmprobe.judge.findings.sweep import solver_class, summary
@@ -53,7 +52,7 @@ def finding(results: Results) -> Finding | None:
     return next((found for found in diagnose(results) if found.id == "faulty-solvers"), None)
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("outcome", "expected"),
     [
         (alone("fft", "pass"), "ok"),
@@ -74,7 +73,7 @@ def test_classes(outcome: Outcome, expected: str) -> None:
 NAMES = ("fft", "GemmFwdRest", "ConvAsm3x3U", "ConvAsm1x1U", "ConvOclDirectFwd", "ConvOclDirectFwdGen")
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "words", "severity"),
     [
         pytest.param(swept(alone("fft", "skipped"), alone("GemmFwdRest", "n/a")), "", None, id="none ran"),
@@ -97,7 +96,7 @@ def test_what_the_finding_says(results: Results, words: str, severity: str | Non
     assert (found and found.severity) == severity
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("outcomes", "cause"),
     [
         ((alone("fft", "wrong"),), "wrong-results-solver"),
@@ -111,7 +110,7 @@ def test_cause(outcomes: tuple[Outcome, ...], cause: str) -> None:
     assert (found.cause, found.severity) == (cause, "warning")
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("cured", "advice"),
     [
         ("", "Run with --settings no-faulty-solvers"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from unittest.mock import patch
 
+import pytest
 import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every_row
 
 from rocmprobe.judge.evidence import Evidence
 from rocmprobe.judge.findings.alarms import FINDINGS, alarms, telemetry_findings
@@ -88,7 +88,7 @@ CASES = {
 }  # fmt: skip
 
 
-@every_row("case", CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_what_is_reported(case: str) -> None:
     readings, expected = CASES[case]
     assert set(found(watched(*readings))) == expected

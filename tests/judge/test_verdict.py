@@ -7,7 +7,6 @@ import re
 
 import pytest
 import synthetic
-from rows import every_row
 from synthetic import STATUS, Change, blocked_by_convolution, everywhere, natively, recommend, run
 
 from rocmprobe.judge.judgement import judge
@@ -104,7 +103,7 @@ def options(results, **more):
     return dataclasses.replace(results, options={**results.options, **more})
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "level"),
     [
         pytest.param(options(run(), level="standard"), "high", id="whole, broad and real"),
@@ -132,7 +131,7 @@ ONLY_OFF = {**natively(STATUS), "vendor-off/convolution*/*fp16*": "blocked"}
 PLAIN = {"*/convolution-kinds/*": "skipped", "*/problem-matrix/*": "skipped"}
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "words"),
     [
         pytest.param(run(), f"{SIZES} (your own sizes: `rocmprobe run --shapes model.json`)", id="sizes"),
@@ -168,7 +167,7 @@ def test_what_is_not_covered(results, words):
     assert words in recommend(results).not_covered
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "beginning"),
     [
         (run(), "of float32"), (run(), "batch norm"), (run(), "speed"), (run(), "training:"),
@@ -201,7 +200,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
     return dataclasses.replace(results, options={**results.options, "device": device})
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("kind", "gpus", "sentence", "command"),
     [
         ("cuda", [AMD], "Your RX 5700 XT was not tested: this torch is built for CUDA.", "install"),
@@ -212,7 +211,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
         ("rocm", [AMD], "Your RX 5700 XT was not tested: this torch does not detect it.", "detect"),
     ],
 )  # fmt: skip
-@every_row("device", ["auto", "all"])
+@pytest.mark.parametrize("device", ["auto", "all"])
 def test_a_gpu_that_torch_cannot_use_is_not_judged_by_the_cpu(device, kind, gpus, sentence, command):
     found = judge(on_cpu(kind, *gpus, device=device)).recommendation
     assert (found.verdict, found.sentence) == ("gpu-not-tested", sentence)
@@ -235,7 +234,7 @@ def stopped(changes, *settings, **options):
     return dataclasses.replace(results, outcomes=kept, options={**results.options, **options})
 
 
-@every_row(
+@pytest.mark.parametrize(
     ("results", "verdict", "sentence"),
     [
         pytest.param(run({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"}), "none",

@@ -14,7 +14,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from asking import context  # noqa: E402
-from rows import every_row  # noqa: E402
 from tiers import OLD_TORCH  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -90,7 +89,7 @@ def state(check: str, short: str, below: Callable[[], Any]) -> tuple[str, str]:
     return answer.state, answer.message
 
 
-@every_row("check", FAULTS)
+@pytest.mark.parametrize("check", FAULTS)
 def test_a_fault_is_found_and_none_in_right_kernels(check: str) -> None:
     for short in ("fp32", "fp16"):
         right, why = state(check, short, nullcontext)
@@ -116,8 +115,8 @@ BIASES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@every_row("bias", BIASES)
-@every_row("short", ["fp32", "fp16"])
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("short", ["fp32", "fp16"])
 def test_batch_norm_shows_a_bias_of_one_percent_in_its_gradient(short: str, bias: str) -> None:
     fault: Fault = lambda found, args: (BIASES[bias](found[0], args[0]), *found[1:])  # noqa: E731
     assert state("batch-norm", short, nullcontext)[0] in ("pass", "n/a")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from rows import every_row
 
 from rocmprobe.backends.direct.miopen import Miopen, convolution
 from rocmprobe.backends.direct.reference import convolve, decode, integers, matrix_product, operands
@@ -156,7 +155,7 @@ SMALL = "conv2d-fp32-n2-c4-i5x6-k6-f3x2-s2x1-p1-g2"
 class TestConvolution:
     @pytest.mark.parametrize("direction", DIRECTIONS)
     @pytest.mark.parametrize("algorithm", ["Direct", "GEMM"])
-    @every_row(
+    @pytest.mark.parametrize(
         "text",
         [SMALL, "conv2d-fp16-n1-c2-i4x4-k3-f3x3-p1", "conv2d-bf16-n1-c2-i4x4-k3-f3x3-d2-p2",
          "conv1d-fp32-n2-c3-i9-k4-f3-s2-p1", "conv3d-fp32-n1-c2-i3x4x5-k2-f2x3x2-p1"],
