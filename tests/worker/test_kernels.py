@@ -85,6 +85,15 @@ def test_what_this_torch_or_device_lacks_is_not_applicable(
         ask(check, dtype)
 
 
+def test_a_torch_without_a_kernel_for_a_cpu_is_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(left: Any, right: Any) -> None:
+        raise NotImplementedError("Could not run 'aten::_int_mm' with arguments from the 'CPU' backend")
+
+    monkeypatch.setattr(torch, "_int_mm", missing, raising=False)
+    with pytest.raises(NotApplicable, match="lacks this kernel on a CPU"):
+        ask("int-matmul", "int8")
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_linear_layer(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if wrong:

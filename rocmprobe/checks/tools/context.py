@@ -141,7 +141,8 @@ class CheckContext:
         except NotApplicable:
             raise
         except Exception as error:
-            if "not implemented for" in str(error) and self.backend.device_type == "cpu":
+            lacking = isinstance(error, NotImplementedError) or "not implemented for" in str(error)
+            if lacking and self.backend.device_type == "cpu":
                 raise NotApplicable(f"this torch lacks this kernel on a CPU: {error}") from error
             raise DeviceFailure from error
 
