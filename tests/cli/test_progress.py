@@ -173,8 +173,8 @@ def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
 def test_a_terminal_shows_one_live_line_and_each_failure_once(tmp_path: Path) -> None:
     fault = {"library": "miopen", "effect": "raise", "message": "[red] failed here"}
     # The line is drawn each second, so one call takes longer.
-    search = {"library": "miopen", "effect": "search", "seconds": 2, "directions": ["fwd"]}
-    machine = machine_file(tmp_path / "machine.toml", search, fault)
+    compiling = {"library": "miopen", "effect": "compile", "seconds": 2, "directions": ["fwd"]}
+    machine = machine_file(tmp_path / "machine.toml", compiling, fault)
     shown = on_terminal(60, "run", "--simulate", machine, *SMALL[:-2], "--out", tmp_path / "out")
     # A carriage return begins the line again.
     live = [line for line in re.split(r"[\r\n]", shown) if re.search(r"\d/6 ", line)]
