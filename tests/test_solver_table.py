@@ -209,7 +209,7 @@ class TestSmallestSwitches:
                 ("MIOPEN_DEBUG_HIP_KERNELS",), id="of equals the one that costs fewest sound solvers",
             ),
             pytest.param(["GemmFwdRest"], {"GemmFwd1x1_0_1"}, None, id="no sound one is left"),
-            pytest.param(["fft"], set(), None, id="there is no sound one"),
+            pytest.param(["fft"], set(), None, id="no correct solver"),
             pytest.param(["fft"], {"fft"}, None, id="the faulty one is the only one"),
             pytest.param([], {"fft"}, (), id="nothing faulty needs no switch"),
         ],

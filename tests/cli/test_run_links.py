@@ -1,4 +1,4 @@
-"""What a run leaves beside its folder: links to the last runs, and its report in the browser."""
+"""Links to the last runs, and the report in the browser."""
 
 from __future__ import annotations
 

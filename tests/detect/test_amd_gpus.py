@@ -72,7 +72,7 @@ def gpu_of(rule, values, sources={}, /, node={}, device={}, **environ):  # noqa:
                node={"cpu_cores_count": 4, "gfx_target_version": 0, "device_id": 0x1304, "simd_per_cu": 4}),
         gpu_of("the partition by the driver", {"partition": "SPX"},
                device={"device": "0x731f", "current_compute_partition": "SPX"}),
-        gpu_of("kernel and table that differ are both told", {"native_isa": "gfx1012", "pci_id": "0x731f"},
+        gpu_of("kernel and table differ: both are named", {"native_isa": "gfx1012", "pci_id": "0x731f"},
                {"native_isa": "gpus.toml has gfx1010 for PCI id 0x731f", "pci_id": " 0x7340)"},
                node={"gfx_target_version": 100102}, device={"device": "0x7340"}),
         gpu_of("numbers of more than 64 bits", {"vram_bytes": None},

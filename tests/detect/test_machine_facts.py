@@ -162,7 +162,7 @@ def test_the_terminal_shows_them_beside_the_values():
     environ = {"MIOPEN_FIND_MOD": "1", "COLUMNS": "160"}
     shown = CliRunner().invoke(cli.main, ["detect"], env=environ).output
     variables_part = shown.partition("Variables that are set")[2]
-    # torch sets variables of its own in the process that imports it, whose names may be longer.
+    # torch sets variables in the process that imports it. Their names can be longer.
     assert re.search("MIOPEN_FIND_MOD +1 ", variables_part)
     assert variables.UNKNOWN in variables_part
     assert "MIOPEN_FIND_MODE" in variables_part

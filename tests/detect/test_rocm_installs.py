@@ -63,7 +63,7 @@ CACHED = {
              {"rocm.loader": {"libMIOpen": "/home/x/lib/libMIOpen.so.1.0", **OF_NEW}},
              {"rocm.loader": "/etc/ld.so.cache, LD_LIBRARY_PATH"}, LD_LIBRARY_PATH="/nowhere:/home/x/lib"),
         tree("the loader: outside of its folders", NEW, {"rocm.loader": None}),
-        tree("the loader: its configuration if there is no cache",
+        tree("the configuration of the loader, without a cache",
              {**NEW, "etc/ld.so.conf": "# comment\ninclude ld.so.conf.d/*.conf\ninclude ld.so.conf\n",
               "etc/ld.so.conf.d/rocm.conf": "/opt/rocm-6.2.0/lib # ROCm\n",
               "etc/ld.so.conf.d/other.txt": f"/{DEBIAN}\n"},

@@ -23,7 +23,7 @@ CHANGES = ("vendor-off", "bypass", "bypass+vendor-off")
 NO_OFF = {f"{name}/convolution/*": "wrong" for name in CHANGES}
 NO_BYPASS = {f"{name}/convolution/*": "wrong" for name in CHANGES[1:]}
 BACKWARD = {"default/convolution/*/bwd-*": "wrong", "default/training-step/*": "blocked"}
-#: Under default only: what fails there is not known to work under settings like it.
+#: Only under default. A case that fails there has no result under similar settings.
 MATRIX = {"default/problem-matrix/*": "crash"}
 ONLY_BATCH_NORM = {
     "*/training-step/*": "n/a", "*/autocast-step/*": "n/a", "default/batch-norm/float32": "error",

@@ -311,7 +311,7 @@ class TestConfiguration:
     def others(self, change, setting="default"):
         return {f"{setting}/{check}/*": change for check in self.OTHERS}
 
-    def test_other_layers_are_told_as_they_were_tested(self):
+    def test_other_layers_are_named_as_they_were_tested(self):
         assert self.layers({}) == (
             "Batch norm and RNN still run in MIOpen. Tested and correct: batch norm, batch norm in "
             "evaluation, RNN, LSTM, GRU and CTC loss.",
@@ -337,7 +337,7 @@ class TestConfiguration:
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
 
-    def test_a_layer_that_fails_with_the_library_off_is_told(self):
+    def test_a_layer_that_fails_with_the_library_off_is_named(self):
         (told,) = self.layers({"bypass*/convolution/*": "wrong", "*/gru/*": "wrong"})
         assert "do not use MIOpen either" in told
         assert told.endswith(". GRU fails without MIOpen as well.")

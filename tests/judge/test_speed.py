@@ -52,7 +52,7 @@ def test_the_rule(own, other, moved, told):
 
 
 @given(times(), times(), st.floats(1.0, 3.0))
-def test_told_is_the_same_from_both_sides_and_never_against_the_deciles(own, other, moved):
+def test_the_verdict_is_the_same_from_both_sides_and_never_against_the_deciles(own, other, moved):
     # A hair's breadth at a bound may fall to either side.
     found, back = ratio(own, other, moved), ratio(other, own, moved)
     bounds = (1.0, SAME_TIME, 1 / SAME_TIME)

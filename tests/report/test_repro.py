@@ -274,7 +274,7 @@ class TestSetting:
                          id="other settings drop what no child inherits"),
             pytest.param("as-found", {"variables": LATE},
                          ["# Also set when the run started: MIOPEN_USER_DB_PATH, LD_PRELOAD\n"], ["<home>"],
-                         id="redacted variables and those that come too late are told"),
+                         id="redacted variables and variables that were set too late are named"),
             pytest.param("deterministic", {}, ["torch.backends.cudnn.deterministic = True"], [], id="a flag"),
             pytest.param("find-fast", {}, ["torch.backends.cudnn.benchmark = False"], [], id="benchmark"),
             pytest.param("immediate", {}, ["torch.backends.miopen.immediate = True"], [], id="immediate"),
@@ -331,7 +331,7 @@ class TestForeignText:
         done = subprocess.run(
             [sys.executable, "-I", str(path), "cpu"], capture_output=True, text=True, check=False
         )
-        # torch has a word about NumPy to say where there is none.
+        # torch prints a warning if NumPy is missing.
         assert "Traceback" not in done.stderr
         assert (done.returncode, done.stdout.count("pass ")) == (0, 4)
 

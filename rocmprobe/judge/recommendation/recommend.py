@@ -86,7 +86,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         f"{dtype}/{each}": _answer(run, ranking, dtype) for (dtype, each), ranking in rankings.items()
     }
     elsewhere = differing(per, asked, purpose)
-    other_settings = [each for each, answer in elsewhere.items() if answer["setting"]]
+    dtypes_elsewhere = [dtype for dtype, answer in elsewhere.items() if answer["setting"]]
     tested = {outcome.dtype for outcome in run.on_device}
     failing = limits(run, best.setting, tested - elsewhere.keys()) if best else ()
     failing_elsewhere = _limits_elsewhere(run, elsewhere)
@@ -123,7 +123,7 @@ def _recommended(run: Evidence, findings: Sequence[Finding]) -> Recommendation:
         costs=costs(order, asked[0], measured, memory),
         confidence=confidence(run, best),
         confidence_level="" if verdict == "not-judged" else confidence_level(run),
-        not_covered=not_covered(run, best, asked[0], purpose, other_settings),
+        not_covered=not_covered(run, best, asked[0], purpose, dtypes_elsewhere),
         advice=advice(run, findings, best is not None and best.setting.unchanged),
         # A partial run cannot be verified. It has no results.json if it crashed. If it was stopped, its
         # recommendation is based on only some of the cases.
